@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from core.learn.dataset import Dataset
-from core.learn.evaluate import Answers, Predict, answers_on_task, can_answer
+from core.learn.evaluate import Predict, answers_on_task, can_answer
 from core.learn.networks import Network
 from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.precision import Inputs
 from core.learn.probe import Probe
+from core.learn.problems.problem import Prediction
 from core.learn.recipe import is_head
 from core.near import Hashes
 
@@ -34,7 +35,7 @@ def changed_predictions(
     report: Report,
     temperature: float = 1.0,
     known: Mapping[int, Tensor] | None = None,
-) -> tuple[dict[str, dict[str, int]], dict[int, Answers]]:
+) -> tuple[dict[str, dict[str, int]], dict[int, Prediction]]:
     """Compare predictions of parent and new version on the held-out parts of tasks both can
     predict.
 
@@ -43,22 +44,23 @@ def changed_predictions(
 
     Args:
         predict: the parent's `predict_logits`.
-        right: task → the new version's `correct_on_task`.
+        right: task → which of the new version's predictions are right, bool [N].
         temperature: the parent's.
         known: task → which of the parent's answers are right, bool [N]; None: of no task.
     """
     changes: dict[str, dict[str, int]] = {}
-    predictions: dict[int, Answers] = {}
+    predictions: dict[int, Prediction] = {}
     for task, after in right.items():
         data = parts[task]
         # A task with a class that the parent lacks has no prediction to compare with.
-        if not can_answer(parent, task, classes_present(data)):
+        if not can_answer(parent, task, data.list_needed_outputs()):
             continue
         before = (known or {}).get(task)
         if before is None:
-            predictions[task], before = answers_on_task(
+            predictions[task], scores = answers_on_task(
                 parent, data, task, predict, inputs, temperature
             )
+            before = data.problem.is_right(scores)
         counts = count_changes(before, after)
         gained = (counts["improved"] - counts["regressed"]) / counts["total"]
         report("accuracy_change", {"task": task, **counts}, gained)
@@ -110,11 +112,6 @@ def knn_probe(
             for name, net in older.items()
         }
     return {"all": probe.measure_all(), "tasks": tasks, "before": before}
-
-
-def classes_present(data: Dataset) -> list[str]:
-    """Return the labels of the classes that have images."""
-    return [data.names[i] for i in data.labels.unique().tolist()]  # type: ignore[no-untyped-call]
 
 
 def update_norm(
