@@ -97,6 +97,22 @@ DEFINITIONS = {
 }
 
 
+def define_figures(problem: str | None) -> dict[str, str]:
+    """Return `DEFINITIONS`, with the cells' own of a problem that is not classification.
+
+    problem: None is classification.
+    """
+    if problem is None:
+        return DEFINITIONS
+    cells = (
+        f"Row: version. Column: task. Primary measure of {problem} on the task's held-out images, "
+        "from 0 to 1, as the nearest share of whole images; null where the version was not taught "
+        "the task, cannot answer, or it was not measured. What is called accuracy elsewhere is "
+        "this measure."
+    )
+    return {**DEFINITIONS, "accuracy_matrix": cells}
+
+
 @dataclass(frozen=True)
 class Row:
     """A version as a row of the matrix.

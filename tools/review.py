@@ -36,7 +36,7 @@ from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.learn.dataset import Dataset
-from core.learn.evaluate import correct_on_task
+from core.learn.evaluate import scores_on_task
 from core.learn.networks import HeadSpec, ImageSpec, Network, empty_network
 from core.learn.networks.families import rebuild_network
 from core.learn.networks.interpolation import on_the_line
@@ -253,10 +253,10 @@ def measure_points(
         share = k / STEPS
         # Into the same network, so that 51 points need the memory of one.
         network.load_state_dict(on_the_line(start, end, share))
-        right = [
-            correct_on_task(network, each.data, each.task, Network.forward, inputs) for each in sets
+        scores = [
+            scores_on_task(network, each.data, each.task, Network.forward, inputs) for each in sets
         ]
-        yield Point(k, share, [float(r.double().mean()) for r in right])
+        yield Point(k, share, [float(of_task.double().mean()) for of_task in scores])
 
 
 def main(arguments: list[str]) -> None:

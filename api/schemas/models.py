@@ -145,6 +145,10 @@ class ModelIn(Body):
 
     name: Name
     scenario: Scenario
+    problem: Annotated[
+        Annotated[str, StringConstraints(min_length=1, max_length=40)] | None,
+        Field(description="What it predicts for an image. Default: classification"),
+    ] = None
     architecture: Annotated[
         Annotated[str, StringConstraints(max_length=128)] | ArchitectureIn | None,
         Field(

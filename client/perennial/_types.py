@@ -1270,6 +1270,7 @@ class ListedModel(Shape):
     state: Literal["ready", "fetching"]
     job: str | None
     scenario: Literal["data", "task", "class"]
+    problem: str
     architecture: ArchitectureChoice
     image: Image
     base: str | BaseVersion
@@ -1638,6 +1639,7 @@ class Model(Shape):
     `line_head`. `production` names that version while `production_follows`; after a rollback it
     does not, until it is set to follow again.
 
+    - `problem`: what it predicts for an image; fixed at creation.
     - `aliases`: versions by name.
     - `base`: `random`, `pretrained`, `perennial/…` (a packaged base), the id of an upload, or a
       version.
@@ -1654,6 +1656,7 @@ class Model(Shape):
     state: Literal["ready", "fetching"]
     job: str | None
     scenario: Literal["data", "task", "class"]
+    problem: str
     architecture: ArchitectureChoice
     image: Image
     base: str | BaseVersion

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from core.learn import image_packs, predicting
-from core.learn.dataset import DataError
+from core.learn.dataset import DataError, Dataset
 from core.learn.evaluate import Predict
 from core.learn.method import Method
 from core.learn.networks import Network, get_architectures
+from core.learn.problems.registry import get_problem
 from core.learn.state import load_tensors
 from core.protocol.job_spec import JobSpec, SpecVersion
 from core.protocol.manifest import FEATURES, Manifest
@@ -33,6 +34,7 @@ class Ancestors:
     def __init__(self, spec: JobSpec, device: torch.device) -> None:
         self._spec = spec
         self._device = device
+        self.problem = get_problem(spec.problem)
         # In a first task: nothing has to be loaded or measured twice.
         self.same = spec.base.version == spec.parent.version
 
@@ -45,6 +47,17 @@ class Ancestors:
         fixed = self._spec.classes
         return list(fixed) if self._spec.scenario == "data" and fixed else list(classes)
 
+    def list_outputs(self, classes: list[str]) -> list[str]:
+        """Return the outputs that a head needs for a task's labels of these names."""
+        return self.problem.list_outputs(self.resolve_label_names(classes))
+
+    def read_dataset(self, path: Path, classes: list[str]) -> Dataset:
+        """Read a file of a task whose labels have these names, in the spec's problem.
+
+        Raises DataError as `Dataset.read` does.
+        """
+        return Dataset.read(path, self.resolve_label_names(classes), self.problem)
+
     def get_manifest(self, which: Which) -> Manifest:
         """Return the manifest of the parent or base version.
 
@@ -54,7 +67,7 @@ class Ancestors:
         manifest = source.manifest.model_copy(update={"version": source.version})
         if self._spec.scenario == "data" and not manifest.classes:
             return manifest.model_copy(
-                update={"classes": self.resolve_label_names(self._spec.task.classes)}
+                update={"classes": self.list_outputs(self._spec.task.classes)}
             )
         return manifest
 
@@ -107,8 +120,12 @@ class Ancestors:
 
 
 def check_trainable(network: Network, method: Method, spec: JobSpec) -> None:
-    """Raise DataError when the method cannot train a network of this architecture or family."""
+    """Raise DataError when the method cannot train a network of this architecture or family, or
+    cannot learn the spec's problem."""
     name, version = spec.architecture.name, spec.parent.version
+    problem = get_problem(spec.problem)
+    if reason := problem.refuse_method(type(method)):
+        raise DataError(f"{method.name} does not learn {problem.name}: {reason}")
     accepted = method.accepts.architectures
     # Checked here and not in the method, whose first error would be about a missing layer.
     if accepted is not None and get_architectures()[name].family not in accepted:

@@ -85,7 +85,7 @@ def evaluate_baselines(
 
     Args:
         samples: task → images of its held-out part.
-        right: task → the version's `correct_on_task`.
+        right: task → which of the version's predictions are right, bool [N].
         rows: int64 [labels], the row of the head that each label of the samples is; None: they are
             rows.
     """

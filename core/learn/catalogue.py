@@ -18,6 +18,8 @@ from core.learn.methods.registry import METHODS
 from core.learn.networks import get_architectures
 from core.learn.networks.timm_names import RECOMMENDED, load_table
 from core.learn.optim.build import DESCRIPTIONS
+from core.learn.problems.problem import Problem
+from core.learn.problems.registry import PROBLEMS
 from core.learn.recipe import MergeRecipe, OlorRecipe, RebalanceRecipe, Recipe
 
 _OLOR = {"iota1": 0.01, "iota2": 0.0, "gamma": 2.0}
@@ -68,6 +70,7 @@ def build_catalogue() -> dict[str, Any]:
             }
             for name, info in sorted(get_architectures().items())
         },
+        "problems": {name: _describe_problem(problem) for name, problem in PROBLEMS.items()},
         "pretrained": load_table()["weights"],
         "unusable": load_table()["refused"],
         "recommended": RECOMMENDED,
@@ -136,6 +139,24 @@ def _describe_method(method: type[Method]) -> dict[str, Any]:
         "no_merge": method.no_merge or None,
         "no_shards": method.no_shards or None,
         "no_rebalance": None if method.remembers else method.no_rebalance,
+    }
+
+
+def _describe_problem(problem: Problem[Any]) -> dict[str, Any]:
+    """Return a problem's entry in the catalogue."""
+    allowed = problem.augmentations
+    return {
+        "description": problem.description,
+        "source": problem.source,
+        "measure": asdict(problem.primary_measure),
+        "has_classes": problem.has_classes,
+        "response_schema": problem.response_schema(),
+        "onnx_outputs": list(problem.onnx_outputs),
+        "augmentations": None if allowed is None else list(allowed),
+        "methods": {
+            name: problem.refuse_method(method) or None for name, method in sorted(METHODS.items())
+        },
+        "optimizers": {name: problem.refuse_optimizer(name) or None for name in DESCRIPTIONS},
     }
 
 

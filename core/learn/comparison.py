@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from core.learn.dataset import Dataset
-from core.learn.evaluate import Answers, Predict, answers_on_task, can_answer
+from core.learn.evaluate import Predict, answers_on_task, can_answer
 from core.learn.networks import Network
 from core.learn.networks.linearised import LinearisedNetwork
 from core.learn.precision import Inputs
 from core.learn.probe import Probe
+from core.learn.problems.problem import Prediction
 from core.learn.recipe import is_head
 from core.near import Hashes
 
@@ -47,7 +48,7 @@ def changed_predictions(
     right: Mapping[int, Tensor],
     inputs: Inputs,
     report: Report,
-) -> tuple[dict[str, dict[str, int]], dict[int, Answers]]:
+) -> tuple[dict[str, dict[str, int]], dict[int, Prediction]]:
     """Compare predictions of parent and new version on the held-out parts of tasks both can
     predict.
 
@@ -55,20 +56,21 @@ def changed_predictions(
     were not known.
 
     Args:
-        right: task → the new version's `correct_on_task`.
+        right: task → which of the new version's predictions are right, bool [N].
     """
     changes: dict[str, dict[str, int]] = {}
-    predictions: dict[int, Answers] = {}
+    predictions: dict[int, Prediction] = {}
     for task, after in right.items():
         data = parts[task]
         # A task with a class that the parent lacks has no prediction to compare with.
-        if not can_answer(parent.network, task, classes_present(data)):
+        if not can_answer(parent.network, task, data.list_needed_outputs()):
             continue
         before = parent.known.get(task)
         if before is None:
-            predictions[task], before = answers_on_task(
+            predictions[task], scores = answers_on_task(
                 parent.network, data, task, parent.predict, inputs, parent.temperature
             )
+            before = data.problem.is_right(scores)
         counts = count_changes(before, after)
         gained = (counts["improved"] - counts["regressed"]) / counts["total"]
         report("accuracy_change", {"task": task, **counts}, gained)
@@ -107,11 +109,6 @@ def probe_new_version(
         share = correct / total if total else None
         report("knn_probe", {"task": number, "correct": correct, "total": total}, share)
     return {"all": probe.measure_all(), "tasks": tasks}
-
-
-def classes_present(data: Dataset) -> list[str]:
-    """Return the labels of the classes that have images."""
-    return [data.names[i] for i in data.labels.unique().tolist()]  # type: ignore[no-untyped-call]
 
 
 def update_norm(

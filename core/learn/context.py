@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from core.learn.augment import Augmentation
 from core.learn.distributed.slices import WHOLE, Slice
 from core.learn.networks import Network
 from core.learn.networks.network import in_eval
 from core.learn.precision import Inputs, autocast, full_precision
+from core.learn.problems.classification import CLASSIFICATION
+from core.learn.problems.problem import Problem
 from core.learn.recipe import Recipe, StartingPoint
 
 
@@ -32,7 +33,7 @@ class Batch:
     Attributes:
         x: float [B, C, S, S] on the device, augmented and normalised; or cached features [B, D],
             which a network takes in their place.
-        y: int64 [B], rows of the head in use.
+        y: [B, …], the problem's targets; in classification int64, rows of the head in use.
         index: int64 [B], rows of the training part, on the CPU.
         task: number of the head's task in the task scenario, else None.
         raw: returns the unaugmented uint8 images [b, S, S, C] of the rows asked for (0 … B-1, on
@@ -51,7 +52,9 @@ class Context:
     """Context of the run of one task.
 
     Attributes:
-        class_rows: int64, ascending: rows of the head that belong to this task's classes.
+        class_rows: int64, ascending: rows of the head that belong to this task's classes, or the
+            task's other outputs.
+        problem: what a label is.
         first: True if no earlier task was learned on the way to this version.
         weights_at: starting point → its parameters by name, on the CPU, read-only.
         log_metric: reports a metric: name, value, further JSON values.
@@ -83,6 +86,7 @@ class Context:
     first: bool
     warn: Callable[[str], None]
     weights_at: Callable[[StartingPoint], Mapping[str, Tensor]]
+    problem: Problem[Any] = CLASSIFICATION
     log_metric: Callable[[str, float | None, Mapping[str, Any]], None] = lambda name, value, data: (
         None
     )
@@ -123,16 +127,12 @@ class Context:
         features [B, D]."""
         return self.inputs(images) if self.cached is None else self.cached(images)
 
-    def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the mean cross-entropy of the current task's data under the recipe's
-        `train_ce`."""
-        # In bfloat16 the softmax would lose digits that the loss needs.
-        logits = logits.float()
-        if self.masked:
-            logits = logits.index_select(1, self.class_rows)
-            # `class_rows` is ascending, so the position of a row is its class within the task.
-            y = torch.searchsorted(self.class_rows, y)
-        return functional.cross_entropy(logits, y)
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the problem's mean loss of the current task's data.
+
+        In classification it is the cross-entropy under the recipe's `train_ce`.
+        """
+        return self.problem.loss(outputs, y, self.class_rows if self.masked else None)
 
     def displacement_from_start(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Return θ - θ_start of parameters that move, by name, each with its parameter's shape.

@@ -232,7 +232,7 @@ class Looker:
         return (
             None
             if task.held_out is None
-            else Dataset.read(task.held_out, self.ancestors.resolve_label_names(task.classes))
+            else self.ancestors.read_dataset(task.held_out, task.classes)
         )
 
     def _compute_features(self, images: Tensor, rows: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,24 +17,30 @@ from torch import Tensor
 from core.learn.augment import Augmentation
 from core.learn.context import Batch
 from core.learn.precision import Inputs
+from core.learn.problems.classification import CLASSIFICATION
+from core.learn.problems.problem import DataError, Problem
 from core.learn.state import load_tensors
 from core.learn.transfer import free_bytes, send_rows, send_tensor
+
+__all__ = ["BatchSource", "DataError", "Dataset"]
 
 CACHE_BYTES = 256 * 2**20  # largest float32 copy of a whole set
 DEVICE_SHARE = 0.5  # share of an accelerator's free memory that images may use
 
 
-class DataError(ValueError):
-    """Raised for a dataset file that does not fit the task."""
-
-
 class Dataset:
     """Images uint8 [N, S, S, C] with labels int64 [N], which are indices into `names`.
 
-    Raises DataError for other tensors.
+    `problem` says what the labels mean. Raises DataError for other tensors.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor, names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        names: Sequence[str],
+        problem: Problem[Any] = CLASSIFICATION,
+    ) -> None:
         if images.dtype != torch.uint8 or images.dim() != 4:
             raise DataError(
                 f"images must be uint8 [N, S, S, C], not {images.dtype} {tuple(images.shape)}"
@@ -46,16 +53,17 @@ class Dataset:
         self.images = images
         self.labels = labels
         self.names = list(names)
+        self.problem = problem
 
     @staticmethod
-    def read(path: Path, names: Sequence[str]) -> Dataset:
+    def read(path: Path, names: Sequence[str], problem: Problem[Any] = CLASSIFICATION) -> Dataset:
         """Read a dataset file. Raises DataError when it is not one."""
         tensors = load_tensors(path)
         if set(tensors) != {"images", "labels"}:
             raise DataError(
                 f"{path.name} must hold images and labels, not {', '.join(sorted(tensors))}"
             )
-        return Dataset(tensors["images"], tensors["labels"], names)
+        return Dataset(tensors["images"], tensors["labels"], names, problem)
 
     def __len__(self) -> int:
         return self.labels.shape[0]
@@ -64,20 +72,18 @@ class Dataset:
         """Return the dataset of every image, or every second, third …"""
         if stride == 1:
             return self
-        return type(self)(self.images[::stride], self.labels[::stride], self.names)
+        return type(self)(self.images[::stride], self.labels[::stride], self.names, self.problem)
 
-    def to_targets(self, known: Sequence[str]) -> Tensor:
-        """Return labels as rows of a head with the classes `known`, matched by name: int64 [N].
+    def to_targets(self, outputs: Sequence[str]) -> Tensor:
+        """Return labels as targets [N, …] of a head with these outputs.
 
-        Raises DataError for other names.
+        Raises DataError for labels that the head has no output for.
         """
-        row = {name: i for i, name in enumerate(known)}
-        present = set(self.labels.unique().tolist())  # type: ignore[no-untyped-call]
-        missing = [name for i, name in enumerate(self.names) if i in present and name not in row]
-        if missing:
-            raise DataError(f"the network does not know {', '.join(missing[:5])}")
-        # Names without a row have no image, as was checked: -1 is never read.
-        return torch.tensor([row.get(name, -1) for name in self.names])[self.labels]
+        return self.problem.read_labels(self.labels, self.names, outputs)
+
+    def list_needed_outputs(self) -> list[str]:
+        """Return the outputs that a version needs to be measured on these images."""
+        return self.problem.list_needed_outputs(self.labels, self.names)
 
 
 class BatchSource:
@@ -95,6 +101,7 @@ class BatchSource:
         self._inputs = inputs
         self._augment = augment
         self._task = task
+        self._collate = data.problem.collate
         self.labels = data.to_targets(known)
         images = data.images
         # Images on the device need no copy for each batch.
@@ -132,7 +139,7 @@ class BatchSource:
         at = send_tensor(index, self._inputs.device) if at is None else at
         return Batch(
             x,
-            self._y.index_select(0, at),
+            self._collate(self._y, at),
             index,
             self._task,
             # Raw images are fetched only when a method asks for them: most steps do not.
@@ -150,26 +157,3 @@ class BatchSource:
         if self._images.device.type != device.type:
             return send_rows(self._images, index, device)
         return self._images.index_select(0, send_tensor(index, device) if at is None else at)
-
-
-def split_validation(labels: Tensor, share: float, order: Tensor) -> tuple[Tensor, Tensor]:
-    """Split rows into (training rows, validation rows), int64 and ascending.
-
-    Stratified; every class keeps at least one training row.
-
-    Args:
-        labels: int64 [N].
-        share: of the validation part, 0 to 1.
-        order: float [N], which ranks the images of a class.
-    """
-    validation: list[Tensor] = []
-    for c in labels.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
-        members = (labels == c).nonzero().squeeze(1)
-        members = members[order[members].argsort(stable=True)]
-        # Rounded half up, and one image of each class is left to train on.
-        n = min(int(members.numel() * share + 0.5), members.numel() - 1)
-        validation.append(members[:n])
-    validation_rows = torch.cat(validation).sort().values
-    keep = torch.ones(labels.numel(), dtype=torch.bool)
-    keep[validation_rows] = False
-    return keep.nonzero().squeeze(1), validation_rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from pydantic import JsonValue
@@ -19,7 +19,6 @@ from core.learn.calibration.temperature import choose_temperature
 from core.learn.comparison import (
     Parent,
     changed_predictions,
-    classes_present,
     measure_drift,
     probe_new_version,
 )
@@ -27,14 +26,12 @@ from core.learn.context import Context
 from core.learn.dataset import Dataset
 from core.learn.duplicates import read_hashes
 from core.learn.evaluate import (
-    Answers,
-    answers_of,
     answers_on_task,
     can_answer,
-    correct_on_task,
-    count_correct,
+    count_scores,
     logits_on_task,
     mean_loss,
+    scores_on_task,
 )
 from core.learn.held_out_features import HeldOutFeatures, replace_images
 from core.learn.loop import NonFinite
@@ -42,6 +39,7 @@ from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.precision import Inputs, place_network
 from core.learn.probe import Probe
+from core.learn.problems.problem import Prediction
 from core.near import Hashes
 from core.protocol.figures import Calibration, Change, Figures, Forecast, KnnProbe, LossRise
 from core.protocol.job_event import AliveEvent, JobEvent, LogEvent, MetricEvent
@@ -68,7 +66,7 @@ class Evaluator:
         features: HeldOutFeatures | None = None,
     ) -> None:
         self.rows: list[MeasuredCell] = []
-        self.answers: dict[tuple[Measured, int], Answers] = {}
+        self.answers: dict[tuple[Measured, int], Prediction] = {}
         self.temperature: Temperature | None = None
         self._spec = spec
         self._ancestors = ancestors
@@ -76,6 +74,7 @@ class Evaluator:
         self._emit = emit
         self._features = features or HeldOutFeatures()
         self._number = spec.task.number
+        self._problem = ancestors.problem
 
     def measure_ancestors(self, network: Network) -> None:
         """Measure base and parent as they are on the new task's held-out part.
@@ -85,12 +84,12 @@ class Evaluator:
         if not self._spec.task.held_out:
             return
         held_out = self._held_out_of(self._spec.task)
-        names = classes_present(held_out)
+        outputs = held_out.list_needed_outputs()
         same = self._ancestors.same
         versions: tuple[Which, ...] = ("parent",) if same else ("base", "parent")
         for version in versions:
             # By the manifest: no network is loaded only to find that it cannot answer.
-            if not self._ancestors.may_answer(version, self._number, names) or not len(held_out):
+            if not self._ancestors.may_answer(version, self._number, outputs) or not len(held_out):
                 continue
             measured = network if version == "parent" else self._ancestors.load_network("base")
             place_network(measured, self._inputs.device)
@@ -142,19 +141,26 @@ class Evaluator:
         for task, predictions in parent_predictions.items():
             # Those of the new task were measured before training, and stay.
             self.answers.setdefault(("parent", task), predictions)
+        figures = Figures(
+            drift=measure_drift(network, base),
+            changes={task: Change(**counts) for task, counts in changes.items()},
+        )
+        # The others compare classes.
+        if not self._problem.has_classes:
+            return figures
         probe = Probe(network, len(parts), self._inputs)
         hashes = self._collect_hashes(parts)
         neighbours = probe_new_version(probe, measured_parts, hashes, self._emit_metric)
         neighbours["before"] = self._probe_ancestors(older, parts, hashes)
         baselines = self._evaluate_baselines(network, probe, right)
-        return Figures(
-            drift=measure_drift(network, base),
-            changes={task: Change(**counts) for task, counts in changes.items()},
-            knn_probe=KnnProbe.from_json(neighbours),
-            baseline_ncm=baselines.ncm,
-            baseline_lda=baselines.lda,
-            baseline_later=baselines.later,
-            calibration=calibration,
+        return figures.model_copy(
+            update={
+                "knn_probe": KnnProbe.from_json(neighbours),
+                "baseline_ncm": baselines.ncm,
+                "baseline_lda": baselines.lda,
+                "baseline_later": baselines.later,
+                "calibration": calibration,
+            }
         )
 
     def to_result_fields(self) -> dict[str, object]:
@@ -192,14 +198,14 @@ class Evaluator:
             if task.answers is None or data is None:
                 continue
             head = self._get_head(task.number)
-            if not can_answer(parent, task.number, classes_present(data)):
+            if not can_answer(parent, task.number, data.list_needed_outputs()):
                 continue
-            stored = kept_answers.read_file(task.answers)
+            problem = data.problem
+            stored = kept_answers.read_file(task.answers, problem)
             # Images may have been deleted since the predictions were stored.
-            if len(stored.rows) == len(data):
-                right_by_task[task.number] = stored.mask_correct(
-                    data.to_targets(parent.classes_of(head))
-                )
+            if len(stored) == len(data):
+                scores = problem.score(stored, data.to_targets(parent.classes_of(head)))
+                right_by_task[task.number] = problem.is_right(scores)
         return right_by_task
 
     def _evaluate_baselines(
@@ -240,8 +246,8 @@ class Evaluator:
         tasks: dict[str, LossRise] = {}
         rises: list[float] = []
         for task, data in self.held_out().items():
-            names = classes_present(data)
-            if task == self._number or not len(data) or not can_answer(parent, task, names):
+            outputs = data.list_needed_outputs()
+            if task == self._number or not len(data) or not can_answer(parent, task, outputs):
                 continue
             before, after = (
                 mean_loss(n, data, task, method.example_losses, self._inputs)
@@ -259,13 +265,13 @@ class Evaluator:
         return Forecast(predicted=predicted, measured=measured, tasks=tasks)
 
     def measure_accuracy(self, network: Network, method: Method) -> Accuracy:
-        """Return the accuracy of the present network on each task that it can answer, the new one
-        included."""
+        """Return the primary measure of the present network on each task that it can answer, the
+        new one included."""
         accuracies: Accuracy = {}
         for task, data in self.held_out().items():
-            if len(data) and can_answer(network, task, classes_present(data)):
-                right = correct_on_task(network, data, task, method.predict_logits, self._inputs)
-                accuracies[str(task)] = int(right.sum()) / len(data)
+            if len(data) and can_answer(network, task, data.list_needed_outputs()):
+                scores = scores_on_task(network, data, task, method.predict_logits, self._inputs)
+                accuracies[str(task)] = data.problem.sum_scores(scores) / len(data)
                 self._emit(AliveEvent())  # measuring many tasks takes long
         return accuracies
 
@@ -284,14 +290,23 @@ class Evaluator:
         predictions.
         """
         answerable = {
-            t: d for t, d in parts.items() if len(d) and can_answer(network, t, classes_present(d))
+            task: data
+            for task, data in parts.items()
+            if len(data) and can_answer(network, task, data.list_needed_outputs())
         }
         sizes = [
             (len(data), len(network.classes_of(self._get_head(task))))
             for task, data in answerable.items()
         ]
+        predict = method.predict_logits
+        # Outputs that are no scores of classes have no temperature.
+        if not self._problem.has_classes:
+            return self._record_cells(
+                (task, data, answers_on_task(network, data, task, predict, self._inputs))
+                for task, data in answerable.items()
+            ), None
         # Some of the images are enough for a temperature; predictions need all of them.
-        stride, predict = stride_of(sizes), method.predict_logits
+        stride = stride_of(sizes)
         logits: dict[int, Logits] = {}
         for task, data in answerable.items():
             logits[task] = logits_on_task(
@@ -312,25 +327,35 @@ class Evaluator:
                 level="info", message=log_lines.describe_calibration(self.temperature, calibration)
             )
         )
-        right: dict[int, Tensor] = {}
-        for task, data in answerable.items():
-            if stride == 1:
-                predictions = answers_of(logits[task].values, logits[task].targets, value)
-                result = predictions, predictions.mask_correct(logits[task].targets)
-            else:
-                result = answers_on_task(network, data, task, predict, self._inputs, value)
-            right[task] = self._record_cell("new", task, data, result)
-        return right, calibration
+
+        def predict_task(task: int, data: Dataset) -> tuple[Prediction, Tensor]:
+            if stride != 1:
+                return answers_on_task(network, data, task, predict, self._inputs, value)
+            targets = logits[task].targets
+            predictions = data.problem.decode(logits[task].values, targets, value)
+            return predictions, data.problem.score(predictions, targets)
+
+        cells = ((task, data, predict_task(task, data)) for task, data in answerable.items())
+        return self._record_cells(cells), calibration
+
+    def _record_cells(
+        self, cells: Iterable[tuple[int, Dataset, tuple[Prediction, Tensor]]]
+    ) -> dict[int, Tensor]:
+        """Store and report the new version's cells; return task → mask of right predictions."""
+        return {
+            task: self._record_cell("new", task, data, answers) for task, data, answers in cells
+        }
 
     def _record_cell(
-        self, version: Measured, task: int, data: Dataset, answers: tuple[Answers, Tensor]
+        self, version: Measured, task: int, data: Dataset, answers: tuple[Prediction, Tensor]
     ) -> Tensor:
-        """Store and report one cell; return the mask of correct predictions."""
-        self.answers[version, task], right = answers
-        row = MeasuredCell(version=version, task=task, **vars(count_correct(data, right)))
+        """Store and report one cell; return the mask of right predictions."""
+        self.answers[version, task], scores = answers
+        counts = {name: n for name, n in vars(count_scores(data, scores)).items() if n is not None}
+        row = MeasuredCell(version=version, task=task, **counts)
         self.rows.append(row)
         self._emit_metric("result", row.to_json())
-        return right
+        return data.problem.is_right(scores)
 
     def _get_head(self, task: int) -> int | None:
         return task if self._spec.scenario == "task" else None
@@ -346,7 +371,7 @@ class Evaluator:
 
     def _held_out_of(self, task: EarlierTask) -> Dataset:
         assert task.held_out is not None
-        return Dataset.read(task.held_out, self._ancestors.resolve_label_names(task.classes))
+        return self._ancestors.read_dataset(task.held_out, task.classes)
 
 
 def forecast_loss_rise(method: Method, ctx: Context) -> tuple[float | None, dict[int, float]]:

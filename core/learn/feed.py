@@ -81,7 +81,7 @@ class Feed:
 
     def build_epoch(self, ctx: Context, number: int) -> Epoch:
         """Return an epoch by its number, as a function of seed, task and number."""
-        n = self.source.labels.numel()
+        n = len(self.source.labels)
         table = epoch_table(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
         rows = self._plan_batches(ctx, number, table[:, 0])
         # All batches of the epoch in one copy: a copy in each step would make a GPU wait.

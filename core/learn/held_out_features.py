@@ -7,8 +7,9 @@ earlier tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from core.learn.dataset import Dataset
 from core.learn.networks import Network
 from core.learn.precision import Inputs
 from core.learn.probe import compute_features
+from core.learn.problems.classification import CLASSIFICATION
+from core.learn.problems.problem import Problem
 from core.learn.state import load_tensors, save_tensors
 from core.protocol.job_result import FeaturesFile
 from core.protocol.job_spec import JobSpec
@@ -35,10 +38,17 @@ NAME = "features"
 class FeatureDataset(Dataset):
     """A dataset of features float32 [N, D] in place of `images`, which networks accept."""
 
-    def __init__(self, images: Tensor, labels: Tensor, names: list[str]) -> None:
+    def __init__(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        names: Sequence[str],
+        problem: Problem[Any] = CLASSIFICATION,
+    ) -> None:
         self.images = images
         self.labels = labels
         self.names = list(names)
+        self.problem = problem
 
 
 class HeldOutFeatures:
@@ -129,5 +139,7 @@ def replace_images(
             rows = compute_features(network, data.images, inputs, head).cpu()
             room -= rows.nbytes
             alive()
-        replaced[task] = data if rows is None else FeatureDataset(rows, data.labels, data.names)
+        replaced[task] = (
+            data if rows is None else FeatureDataset(rows, data.labels, data.names, data.problem)
+        )
     return replaced

@@ -160,9 +160,7 @@ class Job:
     def run(self) -> None:
         """Run all phases, resuming from the spec's snapshot if it fits."""
         # Before everything else, so that a damaged file fails the job before minutes of measuring.
-        data = Dataset.read(
-            self._spec.task.train, self._ancestors.resolve_label_names(self._classes)
-        )
+        data = self._ancestors.read_dataset(self._spec.task.train, self._classes)
         if len(data) == 0:
             raise DataError("the task has no training images")
         run = self._resume_run(data) or self._begin_run(data)
@@ -192,7 +190,7 @@ class Job:
         self._emit_phase("evaluate")
         self._log(log_lines.EVALUATING)
         figures = self._evaluator.measure_new_version(run.network, run.method, run.ctx)
-        self._log(log_lines.describe_accuracy(self._evaluator.rows, self._number))
+        self._log(log_lines.describe_accuracy(self._evaluator.rows, self._number, data.problem))
         fields = {
             **figures.get_given_fields(),
             "update_norm": moved,
@@ -232,11 +230,9 @@ class Job:
         method.begin_task(run.ctx)
         if run.loop.olor is not None:
             rollback.announce_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
-        if len(run.network.classes_of(run.ctx.head_task)) == 1:
-            self._warn(
-                "there is one class only: nothing to tell apart, and accuracy is 1 whatever is "
-                "learned"
-            )
+        outputs = run.network.classes_of(run.ctx.head_task)
+        if warning := run.ctx.problem.warn_of_outputs(len(outputs)):
+            self._warn(warning)
         return run
 
     def _remember_features(self, parent: Network, method: Method, data: Dataset) -> None:
@@ -260,7 +256,7 @@ class Job:
         Raises:
             DataHeld: the recipe holds the batch because of the findings.
         """
-        if self._recipe.data_report == "off":
+        if self._recipe.data_report == "off" or not data.problem.has_classes:
             return
         self._emit_phase("inspect")
         self._log(log_lines.INSPECTING)
@@ -286,7 +282,7 @@ class Job:
             return None
         try:
             tensors, document = read_snapshot(self._spec.snapshot)
-            predictions = kept_answers.taken_from(tensors)
+            predictions = kept_answers.taken_from(tensors, data.problem)
             check_same_run(document, self._number, self._recipe, type(self._build_method().hyper))
             torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
             network, method = self._ancestors.load_network("parent"), self._build_method()
@@ -333,7 +329,7 @@ class Job:
         generator = torch.Generator().manual_seed(epoch_seed(self._recipe.seed, self._number, 3))
         network.grow(
             self._number,
-            self._ancestors.resolve_label_names(self._classes),
+            self._ancestors.list_outputs(self._classes),
             self._recipe.head.init,
             generator,
         )
@@ -355,9 +351,10 @@ class Job:
         return method_type(method_type.Hyper.model_validate(self._recipe.get_hyper()), State())
 
     def _build_context(self, network: Network) -> Context:
-        known_classes = network.classes_of(self._number if network.scenario == "task" else None)
-        row = {name: i for i, name in enumerate(known_classes)}
-        class_rows = sorted(row[name] for name in self._classes)
+        problem = self._ancestors.problem
+        known_outputs = network.classes_of(self._number if network.scenario == "task" else None)
+        row = {name: i for i, name in enumerate(known_outputs)}
+        class_rows = sorted(row[name] for name in problem.list_outputs(self._classes))
         return Context(
             network=network,
             scenario=network.scenario,
@@ -371,6 +368,7 @@ class Job:
             first=self._first,
             warn=self._warn,
             weights_at=self._weights_at,
+            problem=problem,
             log_metric=lambda name, value, data: self._emit(
                 MetricEvent(name=name, step=None, value=value, data=dict(data))
             ),
@@ -468,7 +466,10 @@ class Job:
     def _describe_network(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
         environment = describe_environment(self._device, self.numerics, self._devices)
         hyper, normalise = self._recipe.get_hyper(), self._inputs.normalise
-        return describe_network(network, method, hyper, normalise, environment, steps)
+        made = describe_network(network, method, hyper, normalise, environment, steps)
+        # Named only where it is not the default: older results stay as they are.
+        problem = self._spec.problem
+        return made if problem is None else made.model_copy(update={"problem": problem})
 
     def _warn(self, message: str) -> None:
         if message not in self._warnings:  # a resumed run warns again

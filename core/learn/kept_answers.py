@@ -1,25 +1,23 @@
 """Predictions on held-out parts, in files of a result and tensors of a snapshot.
 
-In memory they are version → task → `Answers`.
+In memory they are (version, task) → the problem's predictions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
 from safetensors.torch import save_file
 from torch import Tensor
 
-from core.learn.evaluate import Answers
+from core.learn.problems.problem import P, Prediction, Problem
 from core.learn.state import load_tensors
 from core.protocol.job_result import AnswersFile, Measured
 
-Kept = Mapping[tuple[Measured, int], Answers]
+Kept = Mapping[tuple[Measured, int], Prediction]
 _PREFIX = "answers"
-_LATER = ("targets", "leaders", "leader_counts")
-"""Tensors that older files lack."""
 
 
 def write_files(folder: Path, kept: Kept) -> list[AnswersFile]:
@@ -32,17 +30,14 @@ def write_files(folder: Path, kept: Kept) -> list[AnswersFile]:
     described = []
     for (version, task), predictions in sorted(kept.items(), key=lambda one: one[0]):
         name = f"{_PREFIX}/{version}.{task}.safetensors"
-        save_file(_select_tensors(predictions), folder / name)
+        save_file(predictions.to_tensors(), folder / name)
         described.append(AnswersFile(version=version, task=task, file=name))
     return described
 
 
-def read_file(path: Path) -> Answers:
+def read_file(path: Path, problem: Problem[P]) -> P:
     """Read a file that `write_files` wrote, now or in an older version of the code."""
-    tensors = load_tensors(path)
-    return Answers(
-        tensors["rows"], tensors["probabilities"], *(tensors.get(name) for name in _LATER)
-    )
+    return problem.read_prediction(load_tensors(path))
 
 
 def to_tensors(kept: Kept) -> dict[str, Tensor]:
@@ -51,37 +46,22 @@ def to_tensors(kept: Kept) -> dict[str, Tensor]:
     for (version, task), predictions in kept.items():
         tensors |= {
             f"{_PREFIX}.{version}.{task}.{name}": tensor
-            for name, tensor in _select_tensors(predictions).items()
+            for name, tensor in predictions.to_tensors().items()
         }
     return tensors
 
 
-def taken_from(tensors: dict[str, Tensor]) -> dict[tuple[Measured, int], Answers]:
+def taken_from(
+    tensors: dict[str, Tensor], problem: Problem[P]
+) -> dict[tuple[Measured, int], Prediction]:
     """Remove the predictions from a snapshot's tensors, and return them.
 
     Snapshots from before predictions were stored have none.
     """
-    predictions: dict[tuple[Measured, int], Answers] = {}
-    # A copy of the names: the loop removes entries.
-    for version, task in _parse_names(list(tensors)):
-        key = f"{_PREFIX}.{version}.{task}"
-        predictions[version, task] = Answers(
-            tensors.pop(f"{key}.rows"),
-            tensors.pop(f"{key}.probabilities"),
-            *(tensors.pop(f"{key}.{name}", None) for name in _LATER),
-        )
-    return predictions
-
-
-def _select_tensors(answers: Answers) -> dict[str, Tensor]:
-    """Return the tensors of predictions by name, without those that are None."""
-    return {name: tensor for name, tensor in vars(answers).items() if tensor is not None}
-
-
-def _parse_names(names: list[str]) -> Iterator[tuple[Measured, int]]:
-    """Yield the version and task of predictions among tensor names."""
+    grouped: dict[tuple[Measured, int], dict[str, Tensor]] = {}
     for version in get_args(Measured):
-        for name in names:
-            # Every stored prediction has rows, so each pair is found once.
-            if name.startswith(f"{_PREFIX}.{version}.") and name.endswith(".rows"):
-                yield version, int(name.split(".")[2])
+        # A copy of the names: the loop removes entries.
+        for key in [name for name in tensors if name.startswith(f"{_PREFIX}.{version}.")]:
+            task, name = key.split(".")[2:]
+            grouped.setdefault((version, int(task)), {})[name] = tensors.pop(key)
+    return {key: problem.read_prediction(named) for key, named in grouped.items()}

@@ -6,9 +6,12 @@ The worker logs epochs, since it has a clock (`core.work.progress`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from core.learn.context import Context
 from core.learn.loop import Loop
+from core.learn.problems.classification import CLASSIFICATION
+from core.learn.problems.problem import Problem
 from core.protocol.figures import Calibration
 from core.protocol.job_result import MeasuredCell
 from core.protocol.manifest import Temperature
@@ -61,17 +64,18 @@ def describe_training(ctx: Context, loop: Loop) -> str:
             f"Going on from a snapshot: epoch {loop.epoch:,} of {schedule.total_epochs:,}, "
             f"step {done:,} of {schedule.total_steps:,}."
         )
+    outputs = ctx.problem.describe_outputs(ctx.class_rows.numel())
     if not schedule.total_steps:
         return (
             f"Learning by {recipe.method['name']}: one pass over {ctx.num_images:,} images of "
-            f"{len(ctx.classes)} classes; the network stays as it is, and what reads it is solved "
+            f"{outputs}; the network stays as it is, and what reads it is solved "
             f"for."
         )
     moving = sum(parameter.numel() for parameter in ctx.trainable.values())
     return (
         f"Training by {recipe.method['name']} with {recipe.optimizer.name} at depth "
         f"{recipe.depth}: {schedule.total_epochs:,} epochs, {schedule.total_steps:,} steps, on "
-        f"{ctx.num_images:,} images of {len(ctx.classes)} classes; {moving:,} parameters move."
+        f"{ctx.num_images:,} images of {outputs}; {moving:,} parameters move."
     )
 
 
@@ -94,25 +98,28 @@ def describe_consolidation(loop: Loop) -> str:
 EVALUATING = "Measuring the new version on the held-out images of every task that it can answer."
 
 
-def describe_accuracy(rows: Sequence[MeasuredCell], task: int) -> str:
-    """Return the log line that states the new version's accuracy on each task."""
+def describe_accuracy(
+    rows: Sequence[MeasuredCell], task: int, problem: Problem[Any] = CLASSIFICATION
+) -> str:
+    """Return the log line that states the new version's primary measure on each task."""
+    noun = problem.primary_measure.noun
     new = {row.task: row for row in rows if row.version == "new" and row.total}
     if not new:
         return (
-            "No task has a held-out image that the new version can answer: its accuracy is not "
+            f"No task has a held-out image that the new version can answer: its {noun} is not "
             "known."
         )
     by_task = [f"task {number} {_format_share(row)}" for number, row in sorted(new.items())]
     # A line of a hundred accuracies is not read: beyond a dozen, mean and worst say more.
     if len(by_task) <= MAX_TASKS:
-        return f"Accuracy of the new version: {', '.join(by_task)}."
-    shares = {number: row.correct / row.total for number, row in new.items()}
+        return f"{noun.capitalize()} of the new version: {', '.join(by_task)}."
+    shares = {number: row.primary_measure or 0.0 for number, row in new.items()}
     worst = min(shares, key=lambda number: shares[number])
     own_task = f"task {task} {_format_share(new[task])}, " if task in new else ""
     mean = sum(shares.values()) / len(shares)
     return (
-        f"Accuracy of the new version: {own_task}{mean:.1%} on average of {len(by_task)} tasks, "
-        f"least of task {worst}: {_format_share(new[worst])}."
+        f"{noun.capitalize()} of the new version: {own_task}{mean:.1%} on average of "
+        f"{len(by_task)} tasks, least of task {worst}: {_format_share(new[worst])}."
     )
 
 
@@ -144,4 +151,6 @@ def describe_calibration(temperature: Temperature, calibration: Calibration | No
 
 
 def _format_share(row: MeasuredCell) -> str:
+    if row.measure is not None:
+        return f"{row.measure:.3f}"
     return f"{row.correct / row.total:.1%} ({row.correct} of {row.total})"

@@ -19,9 +19,10 @@ from core.learn.anytime import Accuracy
 from core.learn.augment import epoch_table
 from core.learn.context import Batch, Context
 from core.learn.control import Control
-from core.learn.dataset import BatchSource, Dataset, split_validation
+from core.learn.dataset import BatchSource, Dataset
 from core.learn.distributed.ranks import ALONE, Ranks, SharedControl
 from core.learn.distributed.step import ShardedStep, check_shards
+from core.learn.evaluate import HeldBack
 from core.learn.feed import Feed
 from core.learn.merge import merge_weights
 from core.learn.method import Method
@@ -33,7 +34,7 @@ from core.learn.sampler import batch_share
 from core.learn.schedule import Schedule
 from core.learn.snapshot import Position, Snapshot
 from core.learn.state import by_type
-from core.learn.validation import Best, HeldBack, Validation
+from core.learn.validation import Best, Validation
 from core.protocol.control_request import ControlRequest
 from core.protocol.job_event import AliveEvent, JobEvent, MetricEvent, ProgressEvent
 from core.protocol.snapshot import LoopState, LossState
@@ -115,7 +116,9 @@ class Loop:
         self._feed = self._feed_of_images()
         self.stage_steps = schedule.training_steps(ctx.recipe.depth)
         self.olor = resolve_olor(ctx.recipe, self.stage_steps)
-        part = HeldBack(data.images.index_select(0, held_back), self._source.labels[held_back])
+        part = HeldBack(
+            data.images.index_select(0, held_back), self._source.labels[held_back], ctx.problem
+        )
         steps = schedule.steps_before(schedule.training)
         self.validation = Validation(ctx, method, part, steps, self._emit, callbacks.test)
         self._carried: dict[str, Tensor] = {}
@@ -246,7 +249,7 @@ class Loop:
                 ("epoch", validation.best.epoch + 1),
             ):
                 self._emit(MetricEvent(name=f"deployed_{name}", step=step, value=value))
-        merge_weights(self.ctx, self.method, validation.count_correct, validation.total)
+        merge_weights(self.ctx, self.method, validation.sum_scores, validation.total)
 
     def consolidate(self) -> None:
         """Run the method's `end_task` on the final weights.
@@ -269,7 +272,7 @@ class Loop:
         """Yield the training part, shuffled: archives list class by class, and a method may take
         the first rows."""
         table = epoch_table(
-            self.ctx.recipe.seed, self.ctx.task, CONSOLIDATION_EPOCH, self._source.labels.numel()
+            self.ctx.recipe.seed, self.ctx.task, CONSOLIDATION_EPOCH, len(self._source.labels)
         )
         rows = self._rows[table[self._rows, 0].argsort(stable=True)]
         for batch in self._source.in_order(rows, CONSOLIDATION_BATCH):
@@ -423,10 +426,10 @@ class Loop:
         """Return (training rows, validation rows), int64."""
         labels, recipe = self._source.labels, self.ctx.recipe
         if recipe.validation == 0:
-            return torch.arange(labels.numel()), torch.zeros(0, dtype=torch.int64)
+            return torch.arange(len(labels)), torch.zeros(0, dtype=torch.int64)
         # From the seed alone, so that a resumed run holds back the same images.
-        order = epoch_table(recipe.seed, self.ctx.task, VALIDATION_EPOCH, labels.numel())[:, 0]
-        return split_validation(labels, recipe.validation, order)
+        order = epoch_table(recipe.seed, self.ctx.task, VALIDATION_EPOCH, len(labels))[:, 0]
+        return self.ctx.problem.split_rows(labels, recipe.validation, order)
 
     def _feed_of_images(self) -> Feed:
         """Return the feed of the training part, as the recipe orders and augments it."""

@@ -29,7 +29,7 @@ NORM_BATCHES = 64
 """Batches of the training part to estimate statistics from: with more they hardly change."""
 
 
-def merge_weights(ctx: Context, method: Method, correct: Callable[[], int], total: int) -> None:
+def merge_weights(ctx: Context, method: Method, correct: Callable[[], float], total: int) -> None:
     """Merge if the recipe says so, and log the weight a with the accuracies on the grid.
 
     The metric is `merge_weight`.
@@ -37,7 +37,8 @@ def merge_weights(ctx: Context, method: Method, correct: Callable[[], int], tota
     Args:
         ctx: the training context.
         method: the method.
-        correct: counts correct predictions on the validation part, with the present network.
+        correct: sums the scores of the present network on the validation part; in classification,
+            counts correct predictions.
         total: number of images in the validation part.
     """
     rule = ctx.recipe.merge
@@ -62,8 +63,9 @@ def merge_weights(ctx: Context, method: Method, correct: Callable[[], int], tota
         counts = [weight_line.count_at(a, correct) for a in GRID]
         grid = [(a, count / total) for a, count in zip(GRID, counts, strict=True)]
         weight = GRID[choose_index(counts, total, rule.within)]
+        noun = ctx.problem.primary_measure.noun
         reason = (
-            f"the least whose validation accuracy is within {rule.within:g} of the best, "
+            f"the least whose validation {noun} is within {rule.within:g} of the best, "
             f"{max(counts) / total:.3f}"
         )
     weight_line.move_to(weight)
@@ -77,7 +79,7 @@ def merge_weights(ctx: Context, method: Method, correct: Callable[[], int], tota
     )
 
 
-def choose_index(correct: Sequence[int], total: int, within: float) -> int:
+def choose_index(correct: Sequence[float], total: int, within: float) -> int:
     """Return the first index whose count is at most `within` · total below the greatest.
 
     total: number of images counted.
@@ -125,7 +127,7 @@ class Line:
         if weight < 1 and self._norms:
             estimate_statistics(self._ctx.network, self._norms, self._iter_inputs())
 
-    def count_at(self, weight: float, count: Callable[[], int]) -> int:
+    def count_at(self, weight: float, count: Callable[[], float]) -> float:
         """Set the network to a = weight, and return the result of `count`."""
         self.move_to(weight)
         return count()

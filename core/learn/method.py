@@ -135,6 +135,8 @@ class Method:
         no_merge: why a recipe's `merge` does not work; "" where it does.
         no_feature_cache: why features are computed in each step even if the recipe says that they
             are cached; "" where the method can learn from cached ones.
+        needs_classes: why it cannot learn a problem whose labels are no classes; "" where its loss
+            is the problem's own, and nothing else of it reads targets.
         no_shards: why a recipe cannot cut batches into slices; "" where each loss term is a mean
             over images, or weighs what it is a mean over by `ctx.part`.
         gathered: names of tensors [b, …] in `ctx.scratch`, a row for each image of a slice, which
@@ -173,6 +175,8 @@ class Method:
     )
     no_merge: ClassVar[str] = ""
     no_feature_cache: ClassVar[str] = ""
+    # Refused unless a method says otherwise, since most read targets as rows of a head.
+    needs_classes: ClassVar[str] = "its loss or its memory is of classes"
     # Refused unless a method says otherwise: a loss that cannot be cut would give other bits on
     # several devices.
     no_shards: ClassVar[str] = "its loss is not known to be a mean over the images of a batch"
@@ -231,7 +235,7 @@ class Method:
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         """Return scalar losses by name. The loop adds them up and runs one backward pass."""
         logits = self.forward(ctx.network, batch.x, batch.task)
-        return {"task": ctx.cross_entropy(logits, batch.y)}
+        return {"task": ctx.loss(logits, batch.y)}
 
     def penalty_grads(self, ctx: Context) -> None:
         """Add closed-form gradients of penalties to `.grad` of the parameters in S."""

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from core.learn.dataset import Dataset
-from core.learn.evaluate import batch_size, pick_rows
+from core.learn.evaluate import batch_size
 from core.learn.networks.network import in_eval
 from core.learn.precision import full_precision
 from core.learn.probe import evenly_spaced
+from core.learn.problems.class_answers import pick_rows
 from core.learn.would_say import Parent
 from core.protocol.data_report import Mislabelled
 

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from core.learn import kept_answers
-from core.learn.evaluate import Answers
 from core.learn.held_out_features import HeldOutFeatures
 from core.learn.method import Method
 from core.learn.networks import Network
 from core.learn.numerics import Numerics
+from core.learn.problems.problem import Prediction
 from core.learn.state import load_tensors, save_tensors, sync_to_disk
 from core.protocol.architecture import Head, NetworkDescription, Normalisation
 from core.protocol.document import Document
@@ -170,7 +170,7 @@ def _write_json(path: Path, document: Document) -> None:
 
 def write_beside(
     folder: Path,
-    predictions: Mapping[tuple[Measured, int], Answers],
+    predictions: Mapping[tuple[Measured, int], Prediction],
     features: HeldOutFeatures,
     totals: Mapping[str, Tensor],
 ) -> dict[str, object]:

@@ -25,6 +25,7 @@ from core.learn.networks import HeadSpec, ImageSpec, Network, build_network, emp
 from core.learn.networks.families import rebuild_network
 from core.learn.networks.network import part_type
 from core.learn.precision import Inputs, full_precision
+from core.learn.problems.registry import get_problem
 from core.learn.state import State, load_tensors
 from core.protocol.architecture import Normalisation
 from core.protocol.manifest import MadeBy, Manifest
@@ -51,6 +52,7 @@ def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
     heads = HeadSpec(
         tuple(manifest.classes or ()),
         tuple((head.task, tuple(head.classes)) for head in manifest.heads or ()),
+        get_problem(manifest.problem).make_head,
     )
     first = manifest.version == 0
     backbone = {name for name in part_paths if part_type(name) == "backbone"}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from core.learn.anytime import MAX_GAP, Accuracy, Curve, is_checkpoint, is_validated
 from core.learn.context import Context
-from core.learn.evaluate import correct_predictions
+from core.learn.evaluate import HeldBack, score_images
 from core.learn.method import Method
 from core.protocol.figures import Adp, Checkpoint
 from core.protocol.job_event import BestEvent, JobEvent, MetricEvent
@@ -36,27 +36,15 @@ Emit = Callable[[JobEvent], None]
 class Best:
     """The best validated state so far.
 
-    It has `correct` right predictions of `total`, and the tensors after `step` updates.
+    It has `correct` right predictions of `total` (in general, `correct` is the sum of their
+    scores), and the tensors after `step` updates.
     """
 
     total: int
-    correct: int = -1
+    correct: int | float = -1
     step: int = -1
     epoch: int = -1
     tensors: dict[str, Tensor] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class HeldBack:
-    """The validation part of a task's images.
-
-    Attributes:
-        images: uint8 [N, S, S, C]; if it is empty, no state is ever chosen.
-        targets: int64 [N], rows of the head in use.
-    """
-
-    images: Tensor
-    targets: Tensor
 
 
 class Validation:
@@ -65,7 +53,7 @@ class Validation:
     Args:
         ctx: the training context.
         method: the method that is trained.
-        part: the validation part.
+        part: the validation part; if it is empty, no state is ever chosen.
         steps: of the whole run; the state after the last one is validated too.
         emit: receives events.
         test: measures the present network on the held-out parts of the new task and of earlier
@@ -81,7 +69,7 @@ class Validation:
         emit: Emit,
         test: Callable[[], Accuracy],
     ) -> None:
-        self.total = part.targets.numel()
+        self.total = len(part.targets)
         self.best = Best(self.total)
         self.curve = Curve()
         self.anytime = ctx.recipe.anytime and self.total > 0
@@ -168,7 +156,7 @@ class Validation:
                 f"too few images for a validation part of {recipe.validation:g}: the state after "
                 f"the last step is deployed{consequence}"
             )
-        elif self.total < LEAST_PER_CLASS * classes:
+        elif self._part.problem.has_classes and self.total < LEAST_PER_CLASS * classes:
             yield (
                 f"{self.total} images of {classes} classes are few to choose the state to deploy "
                 f"by, and of equals the earliest is taken: raise validation (now "
@@ -183,23 +171,22 @@ class Validation:
 
     # Measuring.
 
-    def count_correct(self) -> int:
-        """Return the number of correct predictions of the network on the validation part."""
+    def sum_scores(self) -> int | float:
+        """Return the network's primary measure on the validation part times its images.
+
+        In classification it is the number of correct predictions.
+        """
         ctx = self._ctx
-        right = correct_predictions(
-            ctx.network,
-            self._part.images,
-            self._part.targets,
-            ctx.head_task,
-            self._method.predict_logits,
-            ctx.inputs,
+        scores = score_images(
+            ctx.network, self._part, ctx.head_task, self._method.predict_logits, ctx.inputs
         )
-        return int(right.sum())
+        return self._part.problem.sum_scores(scores)
 
     def _validate_state(self, step: int, epoch: int) -> None:
-        """Count correct predictions, and store the state if it is the best so far."""
-        correct, network = self.count_correct(), self._ctx.network
-        self._emit_metric("validation_accuracy", step, correct / self.total)
+        """Score the validation part, and store the state if it is the best so far."""
+        correct, network = self.sum_scores(), self._ctx.network
+        measure = self._part.problem.primary_measure.name
+        self._emit_metric(f"validation_{measure}", step, correct / self.total)
         # Of equal states the earliest stays.
         if correct > self.best.correct and self._is_affordable():
             tensors = {name: t.detach().clone() for name, t in network.state_dict().items()}

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import torch
 
 from core.learn.dataset import Dataset
-from core.learn.evaluate import Predict, batch_size, pick_rows
+from core.learn.evaluate import Predict, batch_size
 from core.learn.networks import Network
 from core.learn.networks.network import in_eval
 from core.learn.precision import Inputs, full_precision
 from core.learn.probe import evenly_spaced
+from core.learn.problems.class_answers import pick_rows
 from core.protocol.data_report import WouldSay
 
 MOST_IMAGES = 1000

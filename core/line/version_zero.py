@@ -44,6 +44,8 @@ def add_version(
         seed: seed of the model's recipe.
         now: seconds since 1970.
     """
+    # Named only where it is not the default, so that older manifests keep their bytes.
+    problem = {} if model.problem is None else {"problem": model.problem}
     manifest = Manifest(
         format=1,
         model=model.id,
@@ -61,6 +63,7 @@ def add_version(
         seed=seed,
         parts=list(start.parts),
         **start.origin,
+        **problem,
     )
     version = Version(
         id=new_id("ver"),

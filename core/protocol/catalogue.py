@@ -5,12 +5,14 @@ from typing_extensions import TypedDict
 from core.protocol.answers.catalogue import ArchitectureEntry, MethodEntry, RecipeLanguage
 from core.protocol.patch import RecipePatch
 from core.protocol.pretrained import PretrainedRow
+from core.protocol.problem import ProblemEntry
 
 
 class Catalogue(TypedDict):
     """Methods, architectures, optimizers (a sentence each) and presets by name, and the recipe.
 
     - `recipe`: the other fields of a recipe.
+    - `problems`: what a model can learn to predict, by name.
     - `pretrained`: timm's weights by name.
     - `unusable`: weights that cannot be used, with the reason.
     - `recommended`: a dozen weights, with the purpose of each.
@@ -18,6 +20,7 @@ class Catalogue(TypedDict):
 
     methods: dict[str, MethodEntry]
     architectures: dict[str, ArchitectureEntry]
+    problems: dict[str, ProblemEntry]
     optimizers: dict[str, str]
     augmentations: list[str]
     presets: dict[str, RecipePatch]

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from core.protocol.architecture import Head, NetworkDescription, Normalisation
-from core.protocol.document import Document
+from core.protocol.document import Document, Number
 from core.protocol.figures import Figures
 from core.protocol.manifest import Environment, MadeBy, Temperature, Validated
 
@@ -28,9 +28,10 @@ class MeasuredCell(Document):
     Attributes:
         version: the version.
         task: number of the task.
-        correct: images classified correctly.
+        correct: images classified correctly; in other problems, predictions that count as right.
         total: all images.
         per_class: label → [correct, total].
+        measure: the problem's primary measure in [0, 1]; absent where it is `correct` / `total`.
     """
 
     version: Measured
@@ -38,6 +39,22 @@ class MeasuredCell(Document):
     correct: int
     total: int
     per_class: dict[str, list[int]]
+    measure: Number | None = None
+
+    @property
+    def primary_measure(self) -> float | None:
+        """The problem's primary measure in [0, 1]; None without images."""
+        if self.measure is not None:
+            return self.measure
+        return self.correct / self.total if self.total else None
+
+    @property
+    def count(self) -> int:
+        """The whole number of images whose share is nearest to the primary measure.
+
+        The accuracy matrix has counts, which databases list as whole numbers.
+        """
+        return self.correct if self.measure is None else round(self.measure * self.total)
 
 
 class AnswersFile(Document):
@@ -60,6 +77,7 @@ class LearnedNetwork(Document):
 
     Attributes:
         steps: training steps.
+        problem: what it predicts; None, as in documents without it, is classification.
     """
 
     parts: list[ResultPart] = Field(default_factory=list)
@@ -71,6 +89,7 @@ class LearnedNetwork(Document):
     environment: Environment
     steps: int
     temperature: Temperature | None = None
+    problem: str | None = None
 
 
 class AnytimeResult(LearnedNetwork):

@@ -64,6 +64,7 @@ class JobSpec(_Strict):
     """Learn `task` on top of `parent`; `base` is version 0 of the model.
 
     Attributes:
+        problem: what the labels mean; null is classification.
         normalise: that of the base; null leaves it to the parent's manifest.
         classes: those of the model, in the data scenario.
         history: earlier tasks, on which the result is measured.
@@ -83,6 +84,7 @@ class JobSpec(_Strict):
     architecture: Architecture
     image: Image
     scenario: Scenario
+    problem: str | None = None
     recipe: Recipe
     normalise: Normalisation | None = None
     classes: list[str] | None = None

@@ -139,9 +139,9 @@ class BaseOrigin(Document):
 
 
 class Validated(Document):
-    """Images of the validation part: those classified correctly, and all."""
+    """Images of the validation part: those classified correctly (or their scores' sum), and all."""
 
-    correct: int
+    correct: Number
     total: int
 
 
@@ -179,6 +179,7 @@ class Manifest(Document):
         tasks: tasks that the version was taught, in order.
         classes: classes of its one head.
         heads: heads in the task scenario.
+        problem: what its labels mean; None, as in manifests without it, is classification.
         network: None for the architecture's own network.
         trainable, parameters: numbers of parameters.
         steps, images: numbers of the training.
@@ -225,6 +226,7 @@ class Manifest(Document):
     base: BaseOrigin | None = None
     anytime: AnytimeState | None = None
     temperature: Temperature | None = None
+    problem: str | None = None
 
     @property
     def divisor(self) -> float:

@@ -27,9 +27,10 @@ class Position(Document):
 
 
 class BestState(Document):
-    """The best validated state: its correct answers and its step and epoch; -1 before the first."""
+    """The best validated state: its correct answers (or the sum of its scores) and its step and
+    epoch; -1 before the first."""
 
-    correct: int
+    correct: Number
     step: int
     epoch: int
 

@@ -20,6 +20,7 @@ from core.protocol.catalogue import Catalogue
 from core.protocol.document import JsonObject
 from core.recipe.combination import find_errors
 from core.recipe.merge import merge_recipe
+from core.recipe.problem import find_problem_errors
 from core.recipe.schema import FieldError, as_fields, describe_errors, errors_of
 from core.recipe.start import FROM_RANDOM
 from core.recipe.weaknesses import find_weaknesses, without_effect
@@ -39,6 +40,7 @@ def resolve(
     *patches: Mapping[str, Any],
     architecture: ArchitectureChoice | None = None,
     stored: bool = False,
+    problem: str | None = None,
 ) -> Resolved:
     """Return the complete recipe for patches, of which later ones override earlier ones.
 
@@ -48,6 +50,7 @@ def resolve(
         architecture: the model's architecture; None skips the checks that need one.
         stored: the recipe was complete when it was stored. Fields added since then get the value
             that keeps its former behaviour, not the scenario's current default.
+        problem: the model's; None is classification.
 
     Raises:
         InvalidRecipe: an unknown name, a bad value, or a combination that the method excludes.
@@ -67,7 +70,10 @@ def resolve(
     # The schemas above check the shape: without errors, the cast holds.
     complete = cast(RecipeOut, recipe)
     # These checks rely on valid values, so they run only if there is no other error.
-    errors = errors or list(find_errors(catalogue, scenario, complete, architecture))
+    errors = errors or [
+        *find_errors(catalogue, scenario, complete, architecture),
+        *find_problem_errors(catalogue, problem, complete),
+    ]
     if errors:
         raise _build_error(errors)
     # A stored recipe has every field, as if somebody had asked for all of them.

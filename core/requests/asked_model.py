@@ -16,6 +16,7 @@ from core.protocol.patch import RecipePatch
 from core.recipe import start
 from core.recipe.architecture import complete_architecture
 from core.recipe.images import DECODING, Images, images_of
+from core.recipe.problem import check_problem
 from core.recipe.resolve import Resolved, resolve
 from core.recipe.stored import build_stored_patch
 from core.requests.admission import Admission
@@ -32,6 +33,7 @@ class AskedModel:
         resolved: the complete recipe.
         classes: fixed class names; None where batches bring them.
         notes: why the model starts where it does, for a person who left that open.
+        problem: what it predicts; None is classification.
     """
 
     request: NewModel
@@ -44,6 +46,7 @@ class AskedModel:
     resolved: Resolved
     classes: list[str] | None
     notes: list[str]
+    problem: str | None = None
 
 
 def asked_model(
@@ -75,12 +78,23 @@ def asked_model(
     complete = complete_architecture(catalogue, scenario, asked_architecture, images.image)
     base = given_base or start.default_base(complete)
     recipe = start.new_recipe(catalogue, build_stored_patch(given.get("recipe") or {}), base)
-    resolved = resolve(catalogue, scenario, recipe, architecture=complete)
+    problem = check_problem(catalogue, given.get("problem"))
+    resolved = resolve(catalogue, scenario, recipe, architecture=complete, problem=problem)
     # Checked here too, so that nobody uploads a batch for a model whose jobs would all be refused.
     admission.check_job(catalogue, complete, images.image, resolved.recipe)
     classes = _check_classes(scenario, given.get("classes"))
     return AskedModel(
-        given, name, scenario, images, complete, base, recipe, resolved, classes, begin.notes
+        given,
+        name,
+        scenario,
+        images,
+        complete,
+        base,
+        recipe,
+        resolved,
+        classes,
+        begin.notes,
+        problem,
     )
 
 

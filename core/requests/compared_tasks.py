@@ -23,6 +23,7 @@ from core.ingest.dataset import open_dataset
 from core.protocol.answers.compare import LeftOut
 from core.protocol.manifest import Manifest
 from core.requests.actor import Actor, files_of, find_model
+from core.requests.class_only import require_classes
 from core.requests.times import format_rfc3339
 from core.requests.versions import find_version
 from core.store import Blobs
@@ -145,6 +146,7 @@ def find_pair(db: Database, actor: Actor, model: str, a: str, b: str, task: int 
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
+        require_classes(owner, "Comparisons image by image")
         sides = [_build_side(find_version(session, owner, version)) for version in (a, b)]
         cells = [_find_digests(session, owner, side.number, task) for side in sides]
         # The requested task too, so that a refusal can say why it is not compared.

@@ -27,6 +27,7 @@ from core.protocol.catalogue import Catalogue
 from core.protocol.manifest import Manifest
 from core.protocol.part_types import inference_part_types
 from core.requests.actor import Actor, find_model
+from core.requests.class_only import require_classes
 from core.requests.resources import Resources
 from core.requests.versions import find_version
 from core.store.blobs import Blobs
@@ -104,6 +105,7 @@ def _find_source(db: Database, actor: Actor, download: Download) -> _Source:
         )
     with db.read() as session:
         owner = find_model(session, actor, download.model)
+        require_classes(owner, "Downloads with a model card")
         row = find_version(session, owner, download.version)
         query = select(Part).where(Part.version_id == row.id).order_by(Part.position, Part.name)
         # Other parts, such as replay buffers, hold training images and must not be downloaded.

@@ -202,7 +202,7 @@ def _build_response(session: Session, basis: _Basis, window: Window) -> MetricsO
         "columns": [_build_column(learned[n], n, sizes.get(n, 0)) for n in columns],
         "accuracy_matrix": _build_matrix(session, basis.model, rows, columns),
         "summary": summarised,
-        "definitions": matrix.DEFINITIONS,
+        "definitions": matrix.define_figures(basis.model.problem),
     }
 
 

@@ -146,7 +146,9 @@ def build_summary(
         "seconds": [published[number].seconds for number in lineage[1:]],
         "bytes": [published[number].bytes for number in lineage[1:]],
         "degenerate": matrix.find_degenerate(stages, classes),
-        "unmeasured_classes": matrix.find_unmeasured(stages, per_class, classes, ever),
+        "unmeasured_classes": []
+        if model.problem is not None  # its labels are no classes
+        else matrix.find_unmeasured(stages, per_class, classes, ever),
     }
 
 

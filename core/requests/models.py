@@ -24,6 +24,7 @@ from core.protocol.answers.model_change import ModelChange, NewModel
 from core.protocol.catalogue import Catalogue
 from core.protocol.gate import GateLimits
 from core.protocol.patch import RecipePatch
+from core.protocol.problem import CLASSIFICATION
 from core.recipe import start
 from core.recipe.resolve import complete_stored, resolve
 from core.recipe.stored import build_stored_patch
@@ -235,7 +236,9 @@ def _change_recipe(
         recipe = start.recipe_of(catalogue, recipe, row.base)
     if start.BALANCED.keys() <= row.recipe.keys():
         recipe = {**start.BALANCED, **recipe}  # a null resets to what the model was created with
-    resolved = resolve(catalogue, row.scenario, recipe, architecture=row.architecture)
+    resolved = resolve(
+        catalogue, row.scenario, recipe, architecture=row.architecture, problem=row.problem
+    )
     warnings = check_next_task(
         session, catalogue, row, line.start_of(session, row), resolved.recipe
     )
@@ -294,6 +297,7 @@ def to_json(
         "state": "fetching" if fetching else "ready",
         "job": model.base_job,
         "scenario": cast(Scenario, model.scenario),
+        "problem": model.problem or CLASSIFICATION,
         "architecture": model.architecture,
         "image": model.image,
         "base": model.base,

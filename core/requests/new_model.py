@@ -143,6 +143,7 @@ def _new_row(asked: AskedModel, owner_id: str, now: float) -> Model:
         owner_id=owner_id,
         name=asked.name,
         scenario=asked.scenario,
+        problem=asked.problem,
         architecture=asked.architecture,
         image=asked.images.image,
         base=asked.base,

@@ -20,6 +20,7 @@ from core.protocol.answers.sure import SureOut
 from core.protocol.manifest import Manifest
 from core.protocol.part_types import inference_part_types
 from core.requests.actor import Actor, find_model
+from core.requests.class_only import require_classes
 from core.requests.versions import LATEST, find_version
 from core.store.blobs import Blobs
 
@@ -74,12 +75,14 @@ def find_predictable(
 
     Raises:
         NotFound: there is no such model or version.
-        Invalid: `task` is missing, unknown to the version, or given in another scenario.
+        Invalid: `task` is missing, unknown to the version, or given in another scenario; or the
+            model does not predict classes.
         WrongState: the version knows no classes yet.
         StoreCorrupt: a part is known to be damaged.
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
+        require_classes(owner, "Predictions by this service")
         row = find_version(session, owner, version)
         parts = session.scalars(
             select(Part).where(Part.version_id == row.id).order_by(Part.position)

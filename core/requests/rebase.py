@@ -35,6 +35,7 @@ from core.requests.actor import Actor, Transaction, find_model
 from core.requests.admission import Admission, work_of
 from core.requests.asked_model import AskedModel, asked_model
 from core.requests.base_advice import architecture_of
+from core.requests.class_only import require_classes
 from core.requests.new_model import (
     NO_LIMITS,
     BeginsWith,
@@ -88,6 +89,7 @@ def begin(
     db = resources.db
     with db.read() as session:
         old = find_model(session, actor, model)
+        require_classes(old, "Rebases")
         fields = _new_model(session, actor, old, given)
         size = _bytes_of(old, _list_retained_tasks(session, old))
     checked = _check_new_model(resources.catalogue, fields, old, limits.admission)
@@ -163,6 +165,7 @@ def _new_model(session: Session, actor: Actor, old: Model, given: Asked) -> NewM
         {
             "name": given.name or free_name(session, old.owner_id, old.name, "rebased"),
             "scenario": old.scenario,
+            "problem": old.problem,
             "recipe": dict(old.recipe),
             "gate": gate_of(old.gate, {}, old.answers),
             "answers": old.answers,

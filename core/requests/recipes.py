@@ -59,7 +59,11 @@ def suggest_recipes(
     with db.read() as session:
         row = find_model(session, actor, model)
         own_recipe = resolve(
-            catalogue, row.scenario, row.recipe, architecture=row.architecture
+            catalogue,
+            row.scenario,
+            row.recipe,
+            architecture=row.architecture,
+            problem=row.problem,
         ).recipe
         suggested, distinct_recipes = [("the model's own recipe", "{}")], [own_recipe]
         for words, patch in _WORTH_A_TRY:
@@ -78,7 +82,12 @@ def _resolve_recipe(
 ) -> Resolved:
     """Resolve the recipe of the next task, with all warnings."""
     resolved = resolve(
-        catalogue, model.scenario, model.recipe, patch, architecture=model.architecture
+        catalogue,
+        model.scenario,
+        model.recipe,
+        patch,
+        architecture=model.architecture,
+        problem=model.problem,
     )
     head = line.start_of(session, model)
     ahead = build_outlook(session, model, head)

@@ -250,7 +250,12 @@ def _resolve_recipe(again: Again, patch: RecipePatch) -> RecipeOut:
     session, model, task = again.session, again.model, again.task
     _require_images(task, again.job)
     recipe = resolve(
-        again.catalogue, model.scenario, model.recipe, patch, architecture=model.architecture
+        again.catalogue,
+        model.scenario,
+        model.recipe,
+        patch,
+        architecture=model.architecture,
+        problem=model.problem,
     ).recipe
     check_next_task(session, again.catalogue, model, line.start_of(session, model), recipe)
     work = work_of(session, model, task.number)

@@ -341,6 +341,7 @@ class Submission:
             model.recipe,
             self.batch.recipe,
             architecture=model.architecture,
+            problem=model.problem,
         )
         return requested.recipe != job.recipe
 
@@ -453,7 +454,12 @@ class Submission:
         batch, catalogue, model = self.batch, self.catalogue, past.model
         batch_report.check_classes(model, batch.directory)
         resolved = resolve(
-            catalogue, model.scenario, model.recipe, batch.override, architecture=model.architecture
+            catalogue,
+            model.scenario,
+            model.recipe,
+            batch.override,
+            architecture=model.architecture,
+            problem=model.problem,
         )
         work = Work(max(1, model.next_task), past.learned + batch.directory.n_train)
         self.admission.check_job(catalogue, model.architecture, model.image, resolved.recipe, work)

@@ -39,6 +39,8 @@ def count_confused(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
     Predictions that are stored without true classes are ignored.
     """
     document = result.document
+    if document.problem is not None:  # its predictions are no rows of classes
+        return []
     heads = {head.task: head.classes for head in document.heads}
     counts_by_task: dict[int, Counter[tuple[int, int]]] = {}
     for file in document.answers:

@@ -81,6 +81,8 @@ def count_losses(
         result: result of the job.
         production: number of the version in production.
     """
+    if result.document.problem is not None:  # its predictions are no rows of classes
+        return None
     facts = _read_facts(db, claim, production)
     return None if facts is None else _Comparison(blobs, facts, result).count_all()
 

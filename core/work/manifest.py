@@ -45,6 +45,7 @@ def build_manifest(
         "init": rows.base.manifest.init,
         "base": rows.base.manifest.base,
         "temperature": made.temperature,
+        "problem": made.problem,
     }
     return Manifest(
         format=1,

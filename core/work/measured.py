@@ -54,7 +54,7 @@ def write_measured(
         cell for (measured_version, _), cell in measured.items() if measured_version == "new"
     ]
     best = best_before(session, parent, [cell.task for cell in new_cells])
-    cells = {cell.task: Cell(cell.correct, cell.total, best.get(cell.task)) for cell in new_cells}
+    cells = {cell.task: Cell(cell.count, cell.total, best.get(cell.task)) for cell in new_cells}
     rows = [
         _build_row(model, version.number, cell, best.get(cell.task), made.predictions)
         for cell in new_cells
@@ -105,7 +105,7 @@ def _build_row(
         "model_id": model.id,
         "version": version,
         "task": cell.task,
-        "correct": cell.correct,
+        "correct": cell.count,
         "total": cell.total,
         "per_class": cell.per_class,
         "best": best,

@@ -125,6 +125,8 @@ def _count_flips(
         if number == job.parent_version:
             retained_tasks = {n for n, task in tasks.items() if task.data_deleted_at is None}
             return ProductionComparison(number, _by_parent(number, result.document, retained_tasks))
+        if result.document.problem is not None:  # its predictions are no rows of classes
+            return ProductionComparison(number, None)
         version = select(Version.manifest).where(
             Version.model_id == model.id, Version.number == number
         )

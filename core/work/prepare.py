@@ -108,7 +108,12 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
         damage.refuse_any(session, model.id, map(Blobs.make_key, [task.train_sha256, *digests]))
     catalogue = load_catalogue(settings)
     recipe = resolve(
-        catalogue, model.scenario, job_recipe, architecture=model.architecture, stored=True
+        catalogue,
+        model.scenario,
+        job_recipe,
+        architecture=model.architecture,
+        stored=True,
+        problem=model.problem,
     ).recipe
     folder.mkdir(parents=True, exist_ok=True)
     # After the transaction, which must not stay open during downloads.
@@ -119,6 +124,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             architecture=Architecture.from_json(model.architecture),
             image=Image.from_json(model.image),
             scenario=model.scenario,
+            problem=model.problem,
             recipe=Recipe.from_json(recipe),
             normalise=base.manifest.normalise,
             classes=model.classes if model.scenario == "data" else None,

@@ -46,7 +46,7 @@ def read_result(folder: Path) -> ResultFolder[JobResult]:
     result = _read_folder(folder, JobResult)
     for cell in result.document.results:
         # A wrong count would stay in the matrix, since versions are immutable.
-        if not 0 <= cell.correct <= cell.total:
+        if not (0 <= cell.correct <= cell.total and 0 <= cell.count <= cell.total):
             raise ValueError(
                 f"The job's measurement of task {cell.task} is impossible: {cell.to_json()}."
             )

@@ -32,6 +32,24 @@ def test_name_and_scenario_are_enough_and_the_recipe_is_shown_resolved(client: T
     )
 
 
+def test_a_model_learns_classification_and_an_unknown_problem_is_named(
+    client: TestClient, db: Database
+) -> None:
+    body = {"name": "birds", "scenario": "class"}
+    assert client.post("/v1/models", json=body).json()["problem"] == "classification"
+    same = {"name": "fish", "scenario": "class", "problem": "classification"}
+    assert client.post("/v1/models", json=same).json()["problem"] == "classification"
+    with db.read() as session:
+        assert {model.problem for model in session.query(Model)} == {None}
+    refused = client.post("/v1/models", json={**body, "name": "c", "problem": "clasification"})
+    assert refused.status_code == 422
+    (error,) = refused.json()["errors"]
+    assert error["field"] == "problem"
+    assert "classification" in error["message"]
+    # It is chosen at creation alone.
+    assert client.patch("/v1/models/birds", json={"problem": "classification"}).status_code == 422
+
+
 def test_a_method_may_be_a_string_and_a_weak_one_is_warned_about(client: TestClient) -> None:
     body = {"name": "a", "scenario": "class", "recipe": {"method": "finetune"}}
     answer = client.post("/v1/models", json=body)

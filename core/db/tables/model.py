@@ -47,6 +47,8 @@ class Model(Table):
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"))
     name: Mapped[str] = mapped_column(String(63))
     scenario: Mapped[str] = mapped_column(String(8))
+    # what it predicts for an image; null: classification
+    problem: Mapped[str | None] = mapped_column(String(40))
     architecture: Mapped[ArchitectureChoice] = mapped_column(JSON_COLUMN)
     image: Mapped[ImageOut] = mapped_column(JSON_COLUMN)
     base: Mapped[ModelBase] = mapped_column(JSON)

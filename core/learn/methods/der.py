@@ -141,7 +141,7 @@ class Der(Method):
                     groups.append(item_logits(self, ctx, x, tasks))
         ctx.scratch["logits"] = logits.detach()
         # With `balanced_batches` a small task counts by its share, and replay fills the remainder.
-        terms = {"task": ctx.share * ctx.cross_entropy(logits, batch.y)}
+        terms = {"task": ctx.share * ctx.loss(logits, batch.y)}
         for number, (name, (weight, loss)) in enumerate(terms_in_use.items()):
             drawn = 0 if self.shares_draw else number
             items, _, whole = draws[drawn]

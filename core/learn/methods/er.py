@@ -85,10 +85,10 @@ class Er(Method):
             return {"task": items_cross_entropy(item_logits(self, ctx, x, tasks), y)}
         logits = self.forward(ctx.network, x, None)
         if not ctx.masked:
-            return {"task": ctx.cross_entropy(logits, y)}
+            return {"task": ctx.loss(logits, y)}
         # Masked: the softmax of new data covers its own classes, that of old examples all. Both
         # form one mean.
-        new = ctx.cross_entropy(logits[:current], batch.y) * (current / y.shape[0])
+        new = ctx.loss(logits[:current], batch.y) * (current / y.shape[0])
         old = torch.nn.functional.cross_entropy(logits[current:].float(), items.labels)
         return {"task": new, "replay": old * (1 - current / y.shape[0])}
 

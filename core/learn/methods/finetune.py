@@ -20,4 +20,5 @@ class Finetune(Method):
         "class": "plain fine-tuning forgets the old classes almost entirely"
     }
     neutral = Hyper()
+    needs_classes = ""
     no_shards = ""

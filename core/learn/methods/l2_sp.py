@@ -53,6 +53,7 @@ class L2Sp(Method):
     Hyper = L2SpHyper
     neutral = L2SpHyper(alpha=0.0, beta=0.0)
     regularisers = ("penalty",)
+    needs_classes = ""
     no_shards = ""
     hyper: L2SpHyper
 

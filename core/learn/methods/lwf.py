@@ -103,7 +103,7 @@ class Lwf(Method):
                 return self._by_classes(ctx, batch, logits, target, rows)
             distances.append(self._distillation_loss(logits[:, :rows], target[:, :rows]))
         return {
-            "task": ctx.cross_entropy(logits, batch.y),
+            "task": ctx.loss(logits, batch.y),
             "distillation": self.hyper.lambda_o * torch.stack(distances).sum(),
         }
 
@@ -119,7 +119,7 @@ class Lwf(Method):
         # Minus infinity gives new classes a probability of zero.
         target[:, rows:] = -math.inf
         return {
-            "task": share * ctx.cross_entropy(logits, batch.y),
+            "task": share * ctx.loss(logits, batch.y),
             "distillation": (1 - share)
             * self.hyper.lambda_o
             * self._distillation_loss(logits, target),

@@ -54,6 +54,7 @@ class Si(Quadratic):
     no_merge = (
         "its importance is measured along the path of training, which merged weights have left"
     )
+    needs_classes = ""
     section = "own"
     importance = "importance"
     hyper: SiHyper

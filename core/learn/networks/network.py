@@ -8,7 +8,7 @@ cannot change are stored once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -25,10 +25,15 @@ MAX_GROUPS = 5
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """The heads of a network: `classes` for one head (data, class), `tasks` for one each (task)."""
+    """The heads of a network: `classes` for one head (data, class), `tasks` for one each (task).
+
+    Classes are the names of a head's outputs. `make` makes a head of zeros from the width of the
+    features and the number of outputs.
+    """
 
     classes: tuple[str, ...] = ()
     tasks: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    make: Callable[[int, int], Head] = Head
 
     @staticmethod
     def from_manifest(manifest: Mapping[str, Any]) -> HeadSpec:
@@ -62,6 +67,7 @@ class Network(nn.Module):
         self.backbone = backbone
         self.scenario = scenario
         self.pretrained = True  # False: the backbone's weights are random
+        self._make_head = heads.make
         self.classes: list[str] = []
         self.head_classes: dict[int, list[str]] = {}
         self.head: Head | None = None
@@ -69,10 +75,10 @@ class Network(nn.Module):
         if scenario == "task":
             for task, names in heads.tasks:
                 self.head_classes[task] = _check_unique(names)
-                self.heads[str(task)] = Head(backbone.width, len(names))
+                self.heads[str(task)] = heads.make(backbone.width, len(names))
         else:
             self.classes = _check_unique(heads.classes)
-            self.head = Head(backbone.width, len(self.classes))
+            self.head = heads.make(backbone.width, len(self.classes))
 
     def describe(self) -> dict[str, Any] | None:
         """Return what the manifest needs besides architecture and heads; None if nothing."""
@@ -159,7 +165,7 @@ class Network(nn.Module):
             known_classes = self.head_classes.setdefault(task, [])
             if str(task) not in self.heads:
                 # A new head goes to the device and dtype of the backbone.
-                fresh = Head(self.backbone.width)
+                fresh = self._make_head(self.backbone.width, 0)
                 like = next(self.backbone.parameters())
                 self.heads[str(task)] = fresh.to(like.device, like.dtype)
             head = self.heads[str(task)]
@@ -218,9 +224,10 @@ class Network(nn.Module):
         }
         if self.head is not None:
             # A part for each head, so that a task of the task scenario stores its own alone.
-            names["head"] = ["head.weight", "head.bias"]
+            names["head"] = [f"head.{name}" for name in self.head.state_dict()]
         for task in self.head_classes:
-            names[f"head.{task}"] = [f"heads.{task}.weight", f"heads.{task}.bias"]
+            tensors = self.heads[str(task)].state_dict()
+            names[f"head.{task}"] = [f"heads.{task}.{name}" for name in tensors]
         return names
 
     def copy_parts(self, state: Mapping[str, Tensor] | None = None) -> dict[str, dict[str, Tensor]]:

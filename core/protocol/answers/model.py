@@ -22,6 +22,7 @@ class ModelOut(TypedDict):
     `line_head`. `production` names that version while `production_follows`; after a rollback it
     does not, until it is set to follow again.
 
+    - `problem`: what it predicts for an image; fixed at creation.
     - `aliases`: versions by name.
     - `base`: `random`, `pretrained`, `perennial/…` (a packaged base), the id of an upload, or a
       version.
@@ -38,6 +39,7 @@ class ModelOut(TypedDict):
     state: ModelState
     job: str | None
     scenario: Scenario
+    problem: str
     architecture: ArchitectureChoice
     image: ImageOut
     base: ModelBase

@@ -39,6 +39,7 @@ class _Named(TypedDict):
 class NewModel(_Named, ModelChange, total=False):
     """A new model: its name, its scenario, and the other fields of the request."""
 
+    problem: str | None
     architecture: str | ArchitectureIn
     image: AskedImage
     base: ModelBase

@@ -9,7 +9,8 @@ from safetensors.numpy import save_file
 
 from core.ingest.answers import open_answers, open_ranked_answers
 from core.learn import kept_answers
-from core.learn.evaluate import Answers, find_running_maxima, smallest_integers
+from core.learn.problems.class_answers import Answers, find_running_maxima, smallest_integers
+from core.learn.problems.classification import CLASSIFICATION
 
 
 def write_answers(folder: Path, scores: torch.Tensor) -> Path:
@@ -79,5 +80,5 @@ def test_a_snapshot_gives_its_answers_back_also_one_from_before() -> None:
     now = Answers(rows, probabilities, *(torch.ones(2, dtype=torch.uint8) for _ in range(3)))
     kept = {("new", 1): now, ("parent", 2): Answers(rows, probabilities)}
     tensors = kept_answers.to_tensors(kept)
-    back = kept_answers.taken_from(tensors)
+    back = kept_answers.taken_from(tensors, CLASSIFICATION)
     assert not tensors and back["new", 1].leaders is not None and back["parent", 2].leaders is None

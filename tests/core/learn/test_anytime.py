@@ -16,10 +16,12 @@ from torch import nn
 from core.learn import job, predicting, validation
 from core.learn.anytime import Curve, is_checkpoint, is_validated
 from core.learn.augment import epoch_table
-from core.learn.dataset import Dataset, split_validation
+from core.learn.dataset import Dataset
+from core.learn.evaluate import HeldBack
 from core.learn.loop import VALIDATION_EPOCH
+from core.learn.problems.classification import CLASSIFICATION
 from core.learn.state import load_tensors
-from core.learn.validation import HeldBack, Validation
+from core.learn.validation import Validation
 from core.protocol.control_request import ControlRequest
 from core.protocol.job_spec import JobSpec
 from core.protocol.manifest import Manifest
@@ -58,14 +60,14 @@ def walked(
     """
     network, measured = Counter(), []
 
-    def correct_predictions(net: Counter, *_: object) -> torch.Tensor:
+    def score_images(net: Counter, *_: object) -> torch.Tensor:
         return torch.arange(100) < 100 * right[int(net.step)]
 
     def test() -> dict[str, float]:
         measured.append(int(network.step))
         return {"1": tested[measured[-1]]}
 
-    monkeypatch.setattr(validation, "correct_predictions", correct_predictions)
+    monkeypatch.setattr(validation, "score_images", score_images)
     recipe = SimpleNamespace(anytime=True, validation=0.5)
     recipe.batch_size = 32
     class_rows, warned = torch.arange(2), pytest.fail
@@ -319,9 +321,8 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
     run = job.Job(JobSpec.from_json(spec), lambda event: None, job.NoControl())
     data = Dataset.read(Path(spec["task"]["train"]), spec["task"]["classes"])
     part = validation_part(data, spec)
-    right = validation.correct_predictions(
-        network, data.images[part], data.labels[part], None, type(network).forward, run._inputs
-    )
+    held_back = HeldBack(data.images[part], data.labels[part])
+    right = validation.score_images(network, held_back, None, type(network).forward, run._inputs)
     assert (int(right.sum()), len(part)) == (
         facts["validation"]["correct"],
         facts["validation"]["total"],
@@ -330,7 +331,7 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
 
 def validation_part(data: Dataset, spec: dict) -> torch.Tensor:
     order = epoch_table(0, 1, VALIDATION_EPOCH, len(data))[:, 0]
-    return split_validation(data.labels, spec["recipe"]["validation"], order)[1]
+    return CLASSIFICATION.split_rows(data.labels, spec["recipe"]["validation"], order)[1]
 
 
 def test_a_recipe_without_anytime_hands_nothing_out(bench) -> None:

@@ -37,8 +37,8 @@ PATHS: dict[str, Callable[[Network], object]] = {
     "answers on a task": lambda n: evaluate.answers_on_task(n, known(), 1, Network.forward, INPUTS),
     "logits on a task": lambda n: evaluate.logits_on_task(n, known(), 1, Network.forward, INPUTS),
     "mean loss": lambda n: evaluate.mean_loss(n, known(), 1, losses, INPUTS),
-    "validation": lambda n: evaluate.correct_predictions(
-        n, known().images, known().labels, None, Network.forward, INPUTS
+    "validation": lambda n: evaluate.score_images(
+        n, evaluate.HeldBack(known().images, known().labels), None, Network.forward, INPUTS
     ),
     "features": lambda n: probe.compute_features(n, known().images, INPUTS),
     "known features": lambda n: KnownFeatures(None, 1, CPU).remember_images(

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from core.learn.augment import Augmentation, epoch_table
-from core.learn.dataset import split_validation
 from core.learn.optim.build import NamedOptimizer, rate_factor
 from core.learn.precision import Inputs, choose_device
+from core.learn.problems.classification import CLASSIFICATION
 from core.learn.recipe import OptimizerRecipe
 from core.learn.state import State, load_tensors, save_tensors
 from core.protocol.architecture import Normalisation
@@ -85,7 +85,7 @@ def test_auto_never_flips_and_none_changes_nothing() -> None:
 
 def test_a_validation_split_is_stratified_and_leaves_a_training_image_per_class() -> None:
     labels = torch.tensor([0] * 10 + [1] * 10 + [2])
-    train, held = split_validation(labels, 0.5, torch.rand(21))
+    train, held = CLASSIFICATION.split_rows(labels, 0.5, torch.rand(21))
     assert torch.bincount(labels[held], minlength=3).tolist() == [5, 5, 0]
     assert sorted(torch.cat([train, held]).tolist()) == list(range(21))
 

@@ -12,7 +12,7 @@ from core.db.answers import remove_predictions
 from core.db.tables import Part, Result, Task
 from core.ingest.answers import Place, open_answers, unseal_file
 from core.learn import kept_answers
-from core.learn.evaluate import answers_of
+from core.learn.problems.class_answers import answers_of
 from core.store.folder import FolderStore
 from core.work import publish as publishing
 from core.work.prepare import prepare_job

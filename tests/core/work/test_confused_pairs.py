@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from core.learn import kept_answers
-from core.learn.evaluate import Answers, find_running_maxima, smallest_integers
+from core.learn.problems.class_answers import Answers, find_running_maxima, smallest_integers
 from core.protocol.job_result import JobResult
 from core.work.confused_pairs import count_confused, find_confused
 from core.work.result import ResultFolder

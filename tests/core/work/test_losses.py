@@ -13,7 +13,7 @@ import torch
 from core.db.measurements import LOSSES
 from core.db.tables import Alias, Measurement, Model, Result, Task, Version
 from core.learn import kept_answers
-from core.learn.evaluate import Answers, find_running_maxima, smallest_integers
+from core.learn.problems.class_answers import Answers, find_running_maxima, smallest_integers
 from core.line.checks import NEW_GATE
 from core.store import Blobs
 from core.work.publish import publish_result

@@ -25,6 +25,7 @@ class AsyncModels:
         scenario: Literal["data", "task", "class"] = "class",
         *,
         exist_ok: bool = False,
+        problem: str | None = None,
         architecture: str | Json | None = None,
         base: str | Json | None = None,
         image: Json | None = None,
@@ -46,6 +47,7 @@ class AsyncModels:
 
         Args:
             exist_ok: return an existing model of this name unchanged.
+            problem: what it predicts for an image; the default is classification.
             architecture: a name, or `{"name": …}` with hyper-parameters.
             base: random, pretrained, `perennial/…`, the id of an upload, or `{"model": …,
                 "version": …}`.
@@ -66,6 +68,7 @@ class AsyncModels:
             Invalid: `errors` names the invalid fields.
         """
         fields = {
+            "problem": problem,
             "architecture": architecture,
             "base": base,
             "image": image,

@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 from core.learn import image_packs, job, predicting
 from core.learn.method import Method
 from core.learn.networks import Network
+from core.learn.problems.registry import get_problem
 from core.learn.state import TYPES, load_tensors
 from core.protocol.control_request import ControlRequest
 from core.protocol.job_spec import JobSpec, LocalPart
@@ -30,6 +31,8 @@ from core.protocol.manifest import PER_TASK, Manifest
 
 QUICK = {"epochs": 2, "batch_size": 4, "augment": "shift", "data_report": "off"}
 """The recipe where a test says nothing else: no test but those of the report pays for one."""
+MODEL = ("architecture", "image", "scenario", "problem")
+"""Settings of a model that a spec and a manifest have alike; classification names no problem."""
 CLASSES = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"))
 DEVICE = os.environ.get("PERENNIAL_TEST_DEVICE", "cpu")
 """Where benches learn: cpu, cuda, or sim (`simulated_device.py`)."""
@@ -65,7 +68,7 @@ def run(spec: dict[str, Any], emit: Callable[[dict[str, Any]], object], *more: A
     """`job.run`, with spec and events as JSON; manifests may leave out what the spec says of the
     model.
     """
-    model = {key: spec[key] for key in ("architecture", "image", "scenario")}
+    model = {key: spec[key] for key in MODEL if key in spec}
     versions = {
         name: {**spec[name], "manifest": {**model, **spec[name]["manifest"]}}
         for name in ("parent", "base")
@@ -135,7 +138,7 @@ class Learned:
     def deployed(self) -> tuple[Network, Method]:
         """The network and the method of this version, rebuilt from its files."""
         version = self.as_parent()
-        known = {key: self.spec[key] for key in ("architecture", "image", "scenario")}
+        known = {key: self.spec[key] for key in MODEL if key in self.spec}
         manifest = Manifest.from_json({**known, **version["manifest"]})
         paths = {part["name"]: Path(part["path"]) for part in version["parts"]}
         return predicting.load_network(manifest, paths), predicting.method_of(manifest, paths)
@@ -143,7 +146,7 @@ class Learned:
     def as_parent(self) -> dict[str, Any]:
         result = self.result
         number = self.spec["task"]["number"]
-        manifest = {key: self.spec[key] for key in ("scenario", "architecture", "image")}
+        manifest = {key: self.spec[key] for key in MODEL if key in self.spec}
         manifest |= {
             key: result[key] for key in ("classes", "heads", "network", "method", "normalise")
         }
@@ -171,6 +174,7 @@ class Bench:
     recipe: dict[str, Any] = field(default_factory=dict)
     # Even tasks show each class as its neighbour: what they teach contradicts the odd ones
     drift: bool = False
+    problem: str | None = None
     device: str = DEVICE
     _runs: int = 0
 
@@ -178,6 +182,10 @@ class Bench:
         if self.scenario == "data":
             return sorted(self.classes[0])
         return sorted(self.classes[(number - 1) % len(self.classes)])
+
+    def outputs(self, number: int) -> list[str]:
+        """The outputs that a head needs for a task: its classes."""
+        return get_problem(self.problem).list_outputs(self.task_classes(number))
 
     def dataset(self, number: int, part: str) -> Path:
         path = self.folder / f"{self.scenario}-{number}-{part}.safetensors"
@@ -220,6 +228,7 @@ class Bench:
             "architecture": self.architecture,
             "image": {"size": self.size, "channels": self.channels},
             "scenario": self.scenario,
+            **({} if self.problem is None else {"problem": self.problem}),
         }
         manifest: dict[str, Any] = {
             "init": {"kind": "random", "seed": 5},
@@ -228,7 +237,7 @@ class Bench:
             **model,
         }
         if self.scenario == "data":
-            manifest["classes"] = self.task_classes(1)
+            manifest["classes"] = self.outputs(1)
         base = {"version": 0, "manifest": manifest, "parts": []}
         tasks = [
             {

@@ -14,7 +14,7 @@ from core.learn.analytic import balance, discriminant, ridge
 from core.learn.analytic.linear import append_ones
 from core.learn.analytic.sums import Sums
 from core.learn.dataset import Dataset
-from core.learn.evaluate import correct_predictions
+from core.learn.evaluate import HeldBack, score_images
 from core.learn.methods.analytic import UNTRAINED, Analytic
 from core.learn.networks import Network
 from core.learn.precision import Inputs
@@ -31,14 +31,8 @@ def accuracy(learned: Learned, bench: Bench, task: int) -> float:
     network, method = learned.deployed()
     data = Dataset.read(bench.dataset(task, "held_out"), bench.task_classes(task))
     head = task if bench.scenario == "task" else None
-    right = correct_predictions(
-        network,
-        data.images,
-        data.to_targets(network.classes_of(head)),
-        head,
-        method.predict_logits,
-        INPUTS,
-    )
+    part = HeldBack(data.images, data.to_targets(network.classes_of(head)))
+    right = score_images(network, part, head, method.predict_logits, INPUTS)
     return float(right.float().mean())
 
 

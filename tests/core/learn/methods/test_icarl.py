@@ -9,7 +9,7 @@ from streams import Bench, spied, watched
 from torch.nn import functional
 
 from core.learn import predicting
-from core.learn.evaluate import correct_predictions
+from core.learn.evaluate import HeldBack, score_images
 from core.learn.memory.exemplars import Exemplars
 from core.learn.methods import icarl
 from core.learn.methods.icarl import Icarl
@@ -234,7 +234,7 @@ def test_evaluating_changes_no_exemplar_and_no_mean() -> None:
         for kind, named in method.state.parts().items()
     }
     for _ in range(2):
-        correct_predictions(net, images, labels, None, method.predict_logits, INPUTS)
+        score_images(net, HeldBack(images, labels), None, method.predict_logits, INPUTS)
     after = method.state.parts()
     assert after.keys() == before.keys() == {"exemplars", "own"}
     for kind, named in before.items():

@@ -1,0 +1,1 @@
+"""Problems that a model can learn: the only code that knows what a label is."""

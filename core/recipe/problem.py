@@ -1,0 +1,55 @@
+"""Problems that a recipe can learn: its method, its optimizer and its augmentation must fit."""
+
+from collections.abc import Iterator
+
+from core.errors import Invalid
+from core.plain import one_of
+from core.protocol.answers.recipe import RecipeOut
+from core.protocol.catalogue import Catalogue
+from core.protocol.problem import CLASSIFICATION
+from core.recipe.schema import FieldError
+
+
+def check_problem(catalogue: Catalogue, problem: str | None) -> str | None:
+    """Return a requested problem as it is stored: None for classification.
+
+    Raises:
+        Invalid: there is no such problem.
+    """
+    if problem is None or problem == CLASSIFICATION:
+        return None
+    if problem not in catalogue["problems"]:
+        choice = one_of(problem, sorted(catalogue["problems"]))
+        raise Invalid(
+            f"There is no problem {problem!r}; {choice}.",
+            fields=[{"field": "problem", "message": f"unknown problem; {choice}"}],
+        )
+    return problem
+
+
+def find_problem_errors(
+    catalogue: Catalogue, problem: str | None, recipe: RecipeOut
+) -> Iterator[FieldError]:
+    """Yield an error for each field of a complete recipe that does not fit a problem."""
+    if problem is None:
+        return
+    entry = catalogue["problems"].get(problem)
+    if entry is None:
+        yield "problem", f"unknown problem; {one_of(problem, sorted(catalogue['problems']))}"
+        return
+    method = recipe["method"]["name"]
+    if reason := entry["methods"].get(method):
+        fitting = [name for name, refusal in sorted(entry["methods"].items()) if not refusal]
+        yield (
+            "recipe.method.name",
+            f"{method} does not learn {problem}: {reason}; take {', '.join(fitting)}",
+        )
+    optimizer = recipe.get("optimizer", {}).get("name")
+    if reason := entry["optimizers"].get(str(optimizer)):
+        yield "recipe.optimizer.name", f"{optimizer} does not learn {problem}: {reason}"
+    augment, allowed = recipe.get("augment"), entry["augmentations"]
+    if allowed is not None and augment not in ("auto", *allowed):
+        yield (
+            "recipe.augment",
+            f"{augment} changes what a label of {problem} says; take {', '.join(allowed)}",
+        )

@@ -1,0 +1,23 @@
+"""Requests that are answered only of models that predict classes."""
+
+from core.db.tables import Model
+from core.errors import Invalid
+
+
+def require_classes(model: Model, what: str) -> None:
+    """Check that a model predicts classes.
+
+    Args:
+        what: what was asked for, as the beginning of a sentence.
+
+    Raises:
+        Invalid: it predicts something else.
+    """
+    # None is classification, see `core.protocol.problem`.
+    if model.problem is None:
+        return
+    message = (
+        f"{what} work for the problem classification, and {model.name!r} learns {model.problem}. "
+        f"Its versions are measured: see GET /v1/models/{model.name}/metrics."
+    )
+    raise Invalid(message, fields=[{"field": "model", "message": f"learns {model.problem}"}])
