@@ -18,6 +18,13 @@ def dialect(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _drop_unused() -> Iterator[None]:
+    """Drop the databases at the end."""
+    yield
+    databases.drop_unused()
+
+
 @pytest.fixture
 def empty(dialect: str, tmp_path: Path) -> Iterator[Database]:
     """A database without tables."""

@@ -35,9 +35,33 @@ def sqlite_url(folder: Path) -> str:
     return f"sqlite:///{folder / 'perennial.db'}"
 
 
+_unused: list[str] = []
+"""URLs of databases of PostgreSQL that no test uses: emptying one takes a tenth of the time in
+which one is dropped and another made."""
+
+
 def create(dialect: str, folder: Path) -> str:
-    """Make an empty database and return its URL."""
-    return postgresql.create() if dialect == "postgresql" else sqlite_url(folder)
+    """Return the URL of an empty database."""
+    if dialect == "sqlite":
+        return sqlite_url(folder)
+    if not _unused:
+        return postgresql.create()
+    url = _unused.pop()
+    with _connect(url) as connection:
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
+    return url
+
+
+def drop_unused() -> None:
+    """Drop the databases of PostgreSQL that no test uses."""
+    while _unused:
+        postgresql.drop(_unused.pop())
+
+
+def _connect(url: str) -> "psycopg.Connection[tuple[Any, ...]]":
+    plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    return psycopg.connect(plain)
 
 
 def restore_former(dialect: str, folder: Path) -> str:
@@ -48,8 +72,7 @@ def restore_former(dialect: str, folder: Path) -> str:
         with closing(sqlite3.connect(folder / "perennial.db")) as connection:
             connection.executescript(statements)
     else:
-        plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-        with psycopg.connect(plain) as postgresql_connection:
+        with _connect(url) as postgresql_connection:
             postgresql_connection.execute(statements.encode())
     return url
 
@@ -57,19 +80,21 @@ def restore_former(dialect: str, folder: Path) -> str:
 def unpack_former(dialect: str, folder: Path) -> None:
     """Put the store and the keys of the former code into a data directory."""
     with tarfile.open(f"{FORMER}.{dialect}.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
+        # Python 3.11 before 3.11.4 has no filters.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder)
 
 
 @contextmanager
 def open_database(url: str) -> Iterator[Database]:
-    """Open a database; close it afterwards, and drop it on PostgreSQL."""
+    """Open a database; close it afterwards, and leave that of PostgreSQL to another test."""
     db = Database(url)
     try:
         yield db
     finally:
         db.close()
         if db.dialect == "postgresql":
-            postgresql.drop(url)
+            _unused.append(url)
 
 
 def set_revision(db: Database, revision: str) -> None:

@@ -47,6 +47,8 @@ def test_every_row_stays_as_it_is_and_the_schema_is_that_of_a_new_database(
     assert {table for table, rows in before.items() if rows} >= FILLED
     migrate.upgrade(former)
     migrate.require_current(former)
+    for model in before["models"]:
+        model["problem"] = None  # classification, see migration 0002
     assert read_tables(former) == before
     migrate.upgrade(empty)
     assert _without_casts(read_schema(former)) == _without_casts(read_schema(empty))
