@@ -56,4 +56,4 @@ EXPOSE 8000
 # A worker's container overrides this with `deploy/health.py worker`.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["python", "deploy/health.py", "api"]
 CMD ["uvicorn", "--factory", "api.app:create_app", "--host", "0.0.0.0", "--port", "8000", \
-     "--http", "api.connection:Connection", "--no-server-header"]
+     "--http", "api.server.connection:Connection", "--no-server-header"]

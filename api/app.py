@@ -24,21 +24,18 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from api import problems
-from api.access import Access
-from api.boundary import Boundary
-from api.cors import Cors
+from api.authentication.access import Access
+from api.authentication.guard import Doorkeepers, guard_route
+from api.authentication.key_use import KeyUse
 from api.damage import Damage
-from api.docs import add_docs
-from api.fair_share import FairShare
+from api.description.docs import add_docs
+from api.description.openapi import build_document
 from api.field_errors import fields_of
-from api.guard import Doorkeepers, guard_route
-from api.heavy_work import HeavyWork
-from api.key_use import KeyUse
-from api.loopback import is_loopback
-from api.observe import Latency
-from api.openapi import build_document
+from api.limits.fair_share import FairShare
+from api.limits.heavy_work import HeavyWork
+from api.limits.predict_limits import PredictLimits
+from api.limits.rate import Rate
 from api.pages import admin as admin_pages
-from api.pages import checks as checks_page
 from api.pages import compare as compare_page
 from api.pages import errors
 from api.pages import first_look as first_look_page
@@ -52,58 +49,56 @@ from api.pages import rebase as rebase_page
 from api.pages import submit as submit_page
 from api.pages import task as task_page
 from api.pages import webhooks as webhooks_page
+from api.pages.parts import checks as checks_page
 from api.predict.line import PredictLine
 from api.predict.predictor import Predictor
-from api.predict_limits import PredictLimits
-from api.rate import Rate
 from api.routes import (
     aliases,
-    audit,
     bases,
     catalogue,
     compare,
     events,
-    health,
     images,
     jobs,
-    keys,
     metrics,
     models,
     predict,
-    prometheus,
     rebase,
-    start,
     tasks,
     uploads,
-    usage,
     versions,
     webhooks,
 )
+from api.routes.service import audit, health, keys, prometheus, start, usage
+from api.server.boundary import Boundary
+from api.server.cors import Cors
+from api.server.loopback import is_loopback
+from api.server.observe import Latency
+from api.server.stopping import Stopping
 from api.static_files import add_static_files
-from api.stopping import Stopping
 from api.uploads.tus import Tus
-from core import spool
-from core.catalogue import Catalogue
-from core.damage import Marks
-from core.db.migrate import require_current
-from core.db.polling import PollingReads
-from core.db.session import REQUEST_STATEMENT_S, Database
-from core.db.tables import Owner
-from core.doorbell import Doorbell
+from core.database.migrate import require_current
+from core.database.polling import PollingReads
+from core.database.session import REQUEST_STATEMENT_S, Database
+from core.database.tables import Owner
 from core.errors import CannotStart, PerennialError
-from core.garbage import freeze_imports
+from core.files import spool
+from core.files.private import UMASK, keep_private
+from core.jobs.doorbell import Doorbell
+from core.jobs.job_response import EncodedJobs
+from core.keys.keys import ADMIN_OWNER, ensure_admin_key
 from core.logging import configure_logging
-from core.private import UMASK, keep_private
+from core.predictions.predictions import AskedVersions
+from core.processes.garbage import freeze_imports
+from core.processes.start import require_start, sqlite_file
+from core.recipe.catalogue import Catalogue
 from core.recipe.resolve import known_paths
 from core.requests.actor import Actor
-from core.requests.job_answer import EncodedJobs
-from core.requests.kept_answers import KeptAnswers
-from core.requests.keys import ADMIN_OWNER, ensure_admin_key
-from core.requests.metrics import KEPT_BYTES
-from core.requests.predictions import AskedVersions
+from core.requests.response_cache import KeptAnswers
+from core.retention.damage import Marks
 from core.settings import Settings
-from core.start import require_start, sqlite_file
-from core.store import Blobs, open_store
+from core.storage import Blobs, open_store
+from core.versions.metrics import KEPT_BYTES
 
 log = structlog.get_logger(__name__)
 
@@ -156,7 +151,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     Args:
         settings: None: read them from the environment. The process is then the server, and freezes
-            its imports (`core.garbage`).
+            its imports (`core.processes.garbage`).
 
     Raises:
         RuntimeError: authentication is off and the address is not a loopback one, or a route has no
@@ -184,7 +179,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         openapi_url=None,
         redirect_slashes=False,
         lifespan=_lifespan,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # `api.observe` measures
+        telemetry={
+            "tracing": False,
+            "metrics": False,
+            "logs": False,
+        },  # `api.server.observe` measures
     )
     app.state.settings = settings
     app.state.stopping = Stopping()

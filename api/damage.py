@@ -6,7 +6,7 @@ from pathlib import Path
 
 import structlog
 
-from core.db import soundness
+from core.database import soundness
 
 log = structlog.get_logger(__name__)
 

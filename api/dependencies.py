@@ -1,15 +1,15 @@
 """Dependencies of route handlers: the authenticated caller and the parts of the service.
 
 `Scrape`, `Predict`, `Read`, `Write` and `Admin` name the scope that a route needs. The check itself
-happens in `api.guard`, before a byte of the body is read; these dependencies only return its
-result. A route without one of them must be in `api.guard.OPEN_PATHS`, or the app does not start.
+happens in `api.authentication.guard`, before a byte of the body is read; these dependencies only return its
+result. A route without one of them must be in `api.authentication.guard.OPEN_PATHS`, or the app does not start.
 
     @router.post("/v1/things", status_code=201, responses=responses(409))
     def create(body: ThingIn, actor: Write, db: Db) -> ThingOut: ...
 
 A handler that needs several parts of the service takes `service: Service`; one that needs a single
 part may take that part alone. Dependencies with parameters must be direct ones of the handler:
-`api.guard` looks for the scope and for query parameters only there.
+`api.authentication.guard` looks for the scope and for query parameters only there.
 
 Handlers that read a body as a stream take a bare `Request` and describe the body in
 `openapi_extra`.
@@ -20,17 +20,17 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Query, Request
 
-from api.heavy_work import HeavyWork
-from core.catalogue import Catalogue
-from core.db.session import Database
-from core.doorbell import Doorbell
+from api.limits.heavy_work import HeavyWork
+from core.database.session import Database
+from core.jobs.doorbell import Doorbell
+from core.recipe.catalogue import Catalogue
 from core.requests.actor import Actor
-from core.requests.kept_answers import KeptAnswers
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT
 from core.requests.resources import Resources
+from core.requests.response_cache import KeptAnswers
 from core.settings import Settings
-from core.store import Store
-from core.store.blobs import Blobs
+from core.storage import Store
+from core.storage.blobs import Blobs
 
 
 class Needs:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from api import problems
-from core.store import Blobs, Store
+from core.storage import Blobs, Store
 
 # A presigned URL works without a key, so it expires soon.
 PRESIGNED_S = 900

@@ -14,8 +14,8 @@ from fastapi import Header
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from api.access import Access
-from api.stopping import Stopping
+from api.authentication.access import Access
+from api.server.stopping import Stopping
 from core.errors import Invalid, NotAuthenticated, NotFound, Unavailable
 
 EVENT_STREAM = "text/event-stream"

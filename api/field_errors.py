@@ -13,8 +13,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
-from core.nearest import paths_of, unknown_field
-from core.plain import describe_found, describe_types, must_be, must_be_one_of
+from core.text.nearest import paths_of, unknown_field
+from core.text.plain import describe_found, describe_types, must_be, must_be_one_of
 
 MAX_FIELDS = 20
 """Maximum number of fields named in one response."""

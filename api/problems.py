@@ -92,7 +92,7 @@ def of_status(status: int, detail: str | None = None) -> tuple[int, dict[str, st
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, JsonValue]]:
     """Return these statuses as problems, for a route's `responses=`.
 
-    `api.openapi` adds the statuses that every route can return: 401, 403, 422, 500, 503, 507, and
+    `api.description.openapi` adds the statuses that every route can return: 401, 403, 422, 500, 503, 507, and
     404, 400, 413, 415 for path parameters or a body. Name only special ones, such as 409.
     """
     return {status: describe_problem(status) for status in statuses}

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from core.learn import job
-from core.learn.control import Control
-from core.protocol.document import Document
-from core.protocol.job_spec import EarlierTask, JobSpec, LocalPart
+from core.contract.document import Document
+from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart
+from core.learning.training import job
+from core.learning.training.control import Control
 
 Json = dict[str, Any]
 
@@ -20,7 +20,7 @@ def run_job(
     """Learn the task of a specification as `whole` completes it.
 
     Raises:
-        Exception: as `core.learn.job.run`.
+        Exception: as `core.learning.training.job.run`.
     """
     job.run(whole(spec), lambda event: emit(event.to_json()), control, hook)
 

@@ -127,7 +127,7 @@ class Settings(BaseSettings):
     send_idle_s: float = Field(150.0, gt=0)
     """Seconds that a response may wait for a client that reads nothing.
 
-    See `api/delivery.py` before lowering it.
+    See `api/server/delivery.py` before lowering it.
     """
     send_min_rate: int = Field(512, ge=1)
     """Bytes per second that a client must read of the waiting data in the long run."""
@@ -146,7 +146,7 @@ class Settings(BaseSettings):
     reserved_descriptors: int = Field(64, ge=16)
     """File descriptors of an API process reserved for databases, files and rejections."""
     reserve_bytes: int = Field(32 << 20, ge=0)
-    """Bytes reserved for deleting and cancelling on a full disk (`core/reserve.py`); 0: none."""
+    """Bytes reserved for deleting and cancelling on a full disk (`core/files/reserve.py`); 0: none."""
     trusted_proxies: str = ""
     """Addresses and networks of the reverse proxies in front of the API, separated by commas.
 

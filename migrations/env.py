@@ -1,7 +1,7 @@
 """What Alembic runs for every command: which database, which tables, under which lock.
 
 Called from the command line it opens the database that the settings name, copies it before an
-upgrade, and makes the store's folder or bucket afterwards. Called by `core.db.migrate` it uses the
+upgrade, and makes the store's folder or bucket afterwards. Called by `core.database.migrate` it uses the
 connection that it is given. One tree serves SQLite and PostgreSQL; the whole run is one transaction
 on both.
 """
@@ -12,13 +12,13 @@ from logging.config import fileConfig
 from alembic import context
 from sqlalchemy import Connection
 
-from core.db import migrate
-from core.db.session import Database
-from core.db.tables import Table
+from core.database import migrate
+from core.database.session import Database
+from core.database.tables import Table
 from core.errors import PerennialError
-from core.private import UMASK
+from core.files.private import UMASK
 from core.settings import Settings
-from core.store import open_store
+from core.storage import open_store
 
 
 def _run(connection: Connection) -> None:

@@ -9,7 +9,7 @@ Fixtures
                    exists
     receiver       a receiver of webhooks of one test
     browser        a Chromium of one file of tests, driven by playwright
-    database       `core.db.session.Database` with all tables and no rows
+    database       `core.database.session.Database` with all tables and no rows
     (`tests/plugins/databases.py`);
                    a test that changes tables takes `postgres_url`
 
@@ -61,7 +61,7 @@ import redis_server as redis_servers  # noqa: E402
 import s3_server  # noqa: E402
 from processes import ServiceMissing  # noqa: E402
 
-from core.store import open_store  # noqa: E402
+from core.storage import open_store  # noqa: E402
 from tools.service import Service  # noqa: E402
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import copy
 from functools import cache
 from typing import Any
 
-from core.learn import catalogue as learning
+from core.learning import catalogue as learning
 
 
 def catalogue() -> dict[str, Any]:

@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-EXEMPT = {Path("core/work/imagenet.py"), Path("tools/import_torchvision.py")}
+EXEMPT = {Path("core/bases/hub/imagenet.py"), Path("tools/import_torchvision.py")}
 """Read one checkpoint of a known digest, and torchvision's files: each in a process of its own,
 with `weights_only`.
 """
 
 AREAS = (
-    "core.near",
-    "core.protocol",
-    "core.db",
-    "core.store",
+    "core.statistics.near",
+    "core.contract",
+    "core.database",
+    "core.storage",
     "core.ingest",
     "core.recipe",
     "core.export",
     "core.requests",
-    "core.work",
-    "core.learn",
+    "core.execution",
+    "core.learning",
     "core",
     "api",
     "worker",
@@ -34,33 +34,33 @@ AREAS = (
     "bench",
 )
 SMALL = {
-    "core.near",
-    "core.protocol",
-    "core.db",
-    "core.store",
+    "core.statistics.near",
+    "core.contract",
+    "core.database",
+    "core.storage",
     "core.ingest",
     "core.recipe",
     "core",
 }
 """`core` alone stands for its own files (settings, errors, ids, doorbell, catalogue …)."""
 ARROWS = {
-    "core.near": {"core.near"},
-    "core.protocol": {"core.protocol"},
-    "core": {"core", "core.protocol", "core.db"},
-    "core.db": {"core", "core.protocol", "core.db"},
-    "core.store": {"core", "core.store"},
-    "core.ingest": {"core", "core.near", "core.protocol", "core.ingest"},
-    "core.recipe": {"core", "core.protocol", "core.recipe"},
-    "core.export": {"core", "core.protocol", "core.export"},
+    "core.statistics.near": {"core.statistics.near"},
+    "core.contract": {"core.contract"},
+    "core": {"core", "core.contract", "core.database"},
+    "core.database": {"core", "core.contract", "core.database"},
+    "core.storage": {"core", "core.storage"},
+    "core.ingest": {"core", "core.statistics.near", "core.contract", "core.ingest"},
+    "core.recipe": {"core", "core.contract", "core.recipe"},
+    "core.export": {"core", "core.contract", "core.export"},
     "core.requests": SMALL | {"core.export", "core.requests"},
-    "core.work": SMALL | {"core.export", "core.work", "core.learn"},
-    "core.learn": {"core.near", "core.protocol", "core.learn"},
+    "core.execution": SMALL | {"core.export", "core.execution", "core.learning"},
+    "core.learning": {"core.statistics.near", "core.contract", "core.learning"},
     "api": SMALL | {"core.export", "core.requests", "api"},
-    "worker": SMALL | {"core.requests", "core.work", "core.learn", "worker"},
+    "worker": SMALL | {"core.requests", "core.execution", "core.learning", "worker"},
     "migrations": {
         "core",
-        "core.db",
-        "core.store",
+        "core.database",
+        "core.storage",
         "migrations",
     },  # a first upgrade also makes the bucket
 }
@@ -165,8 +165,8 @@ def test_no_import_goes_in_a_circle() -> None:
 
 
 def test_only_worker_and_work_know_the_learning_code() -> None:
-    knowing = {area for area, targets in ARROWS.items() if "core.learn" in targets}
-    assert knowing == {"core.learn", "core.work", "worker"}
+    knowing = {area for area, targets in ARROWS.items() if "core.learning" in targets}
+    assert knowing == {"core.learning", "core.execution", "worker"}
 
 
 def test_only_the_doorbell_sends_to_celery_and_only_lazily() -> None:
@@ -180,7 +180,7 @@ def test_only_the_doorbell_sends_to_celery_and_only_lazily() -> None:
                 top = {
                     n.lineno for n in tree(path).body if isinstance(n, ast.Import | ast.ImportFrom)
                 }
-                if name != Path("core/doorbell.py") or line in top:
+                if name != Path("core/jobs/doorbell.py") or line in top:
                     wrong.append(f"{name}:{line}: imports {module}")
     assert not wrong, "\n".join(wrong)
 
@@ -226,7 +226,12 @@ def test_exempted_files_load_weights_only() -> None:
 
 @pytest.mark.parametrize(
     ("module", "area"),
-    [("core.errors", "core"), ("core.db.tables", "core.db"), ("api", "api"), ("apix", None)],
+    [
+        ("core.errors", "core"),
+        ("core.database.tables", "core.database"),
+        ("api", "api"),
+        ("apix", None),
+    ],
 )
 def test_a_module_lies_in_its_longest_area(module: str, area: str | None) -> None:
     assert area_of(module) == area

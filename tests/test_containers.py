@@ -20,7 +20,7 @@ import redis
 import yaml
 from processes import await_port
 
-from core.doorbell import _Broker
+from core.jobs.doorbell import _Broker
 from core.settings import Settings
 from tests.loading import load_module
 from tools.service import free_port

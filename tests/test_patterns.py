@@ -11,7 +11,7 @@ import pytest
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 
 from core.ids import NAME_PATTERN, is_name, is_plain_name
-from core.learn.catalogue import build_catalogue
+from core.learning.catalogue import build_catalogue
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("api", "core", "worker", "migrations", "tools", "deploy", "bench")

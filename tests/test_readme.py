@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from core.learn.catalogue import PRESETS
-from core.learn.methods.registry import METHODS
+from core.learning.catalogue import PRESETS
+from core.learning.methods.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

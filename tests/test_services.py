@@ -13,12 +13,12 @@ from fault_proxy import FaultProxy
 from redis.exceptions import ConnectionError as RedisDown
 from sqlalchemy import inspect
 
-from core.db.session import Database
-from core.db.tables import Table
+from core.database.session import Database
+from core.database.tables import Table
 from core.errors import Unavailable
-from core.store import open_store
-from core.store.address import S3Address
-from core.store.s3 import Patience, S3Store
+from core.storage import open_store
+from core.storage.address import S3Address
+from core.storage.s3 import Patience, S3Store
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).relative_to(ROOT)

@@ -35,9 +35,10 @@ def test_every_file_on_a_walk_says_what_it_is_for(walk: Path) -> None:
     ("folder", "walk"),
     [
         ("api/predict", "image"),
-        ("core/work/predict", "image"),
+        ("core/predictions/helper", "image"),
         ("api/uploads", "upload"),
         ("api/pages", "page"),
+        ("api/pages/parts", "page"),
     ],
 )
 def test_no_file_of_a_room_is_left_out_of_its_walk(folder: str, walk: str) -> None:

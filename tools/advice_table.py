@@ -23,9 +23,10 @@ ASKS = re.compile(
 WARNS = re.compile(r"warnings\.(?:append|insert|extend)\Z|\._warn\Z|(?:^|\.)warn\Z")
 PLACES = ("core", "worker")
 NO_ADVICE = {
-    "core/db/soundness.py:_open_read_only", "core/steps.py:find_steps", "core/learn/job.py:_warn",
-    "core/learn/job.py:run",
-    "core/learn/job.py:_continue_on_device",
+    "core/database/soundness.py:_open_read_only", "core/text/steps.py:find_steps",
+          "core/learning/training/job.py:_warn",
+    "core/learning/training/job.py:run",
+    "core/learning/training/job.py:_continue_on_device",
 }  # fmt: skip
 """Functions that contain a query or pass a warning on, but write none."""
 
@@ -60,11 +61,11 @@ ANY_HELD = "test_a_version_that_forgot_is_mended_by_the_first_request"
 
 
 def _learn_path(name: str) -> str:
-    return f"core/learn/{name}"
+    return f"core/learning/{name}"
 
 
 ENTRIES = (
-    Entry("held", ("core/line/words.py:first_mend",), "a version lacks tasks that were rolled back",
+    Entry("held", ("core/lineage/words.py:first_mend",), "a version lacks tasks that were rolled back",
           f"Learn task 2 again first (POST {M}/tasks/2/relearn) and then this one, or discard it "
           f"(POST {M}/tasks/2/discard).",
           LIFE + "test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_by_relearning"),
@@ -75,44 +76,47 @@ ENTRIES = (
         "`attention`",
           'POST /v1/jobs/job_1/retry {"recipe": {"epochs": 50}}',
           FIRST + "test_a_version_that_learned_too_little_is_mended_by_the_first_request"),
-    Entry("missing", ("core/line/words.py:explain_settling", "core/line/words.py:_build_step"),
+    Entry("missing", ("core/lineage/words.py:explain_settling", "core/lineage/words.py:_build_step"),
           "a version lacks a task that was rolled back or skipped",
           f"Learn it again with POST {M}/tasks/2/relearn, or discard it with POST "
           f"{M}/tasks/2/discard.",
           LIFE + "test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_by_relearning"),
-    Entry("pinned", ("core/line/words.py:explain_pinning", "core/requests/aliases.py:_production_to_json",
-                     "core/requests/models.py:to_json"),
+    Entry("pinned", ("core/lineage/words.py:explain_pinning", "core/versions/aliases.py:_production_to_json",
+                     "core/models/models.py:to_json"),
           "production was put on a version by a person and follows no later one",
           f"POST {M}/aliases/production/follow lets it follow later ones.",
           LIFE + "test_after_a_rollback_later_batches_build_on_each_other_until_production_is_told_to_follow"),
-    Entry("passes-now", ("core/requests/aliases.py:_move_production",), "a held version was judged "
+    Entry("passes-now", ("core/versions/aliases.py:_move_production",), "a held version was judged "
         "again and passes",
           "", TELLS),
-    Entry("biased-head", ("core/work/biased_head.py:_format_advice", "core/work/biased_head.py:_next_batch"),
+    Entry("biased-head", ("core/publishing/biased_head.py:_format_advice",
+          "core/publishing/biased_head.py:_next_batch"),
           "features tell classes apart better than the head by more than 5 points and chance",
           f"Send the next batch with `rebalance`: POST {M}/tasks with Perennial-Recipe: "
           '{"rebalance": {"epochs": 5}}.',
           FOLLOWED + "test_rebalancing_the_next_batch_makes_up_for_a_biased_head"),
-    Entry("collapsed", ("core/work/version_warnings.py:warn_collapsed", "core/work/version_warnings.py:_go_on"),
+    Entry("collapsed", ("core/publishing/version_warnings.py:warn_collapsed",
+          "core/publishing/version_warnings.py:_go_on"),
           "features lost more than 10 points beside the best ancestor's",
           f'Roll production back to it with POST {M}/aliases/production/rollback {{"version": 2, '
           f'"reason": "…"}}.',
           FOLLOWED + "test_going_back_from_collapsed_features_brings_the_accuracy_back"),
-    Entry("rebase", ("core/work/advice.py:_say_rebase",),
+    Entry("rebase", ("core/publishing/advice.py:_say_rebase",),
           "accuracy fell over three versions, or a model on a larger base does better",
           f'Move the model to the base for photos: POST {M}/rebase {{"base": '
           f'"perennial/efficientnet-lite0"}}.',
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
-    Entry("confused", ("core/work/advice.py:_say_images", "core/work/advice.py:_say_worst"),
+    Entry("confused", ("core/publishing/advice.py:_say_images", "core/publishing/advice.py:_say_worst"),
           "a version takes two classes for each other, or accuracy falls and the base is the "
           "larger one",
           f"Send as many more images as it has learned, 40 of cat and 44 of dog: POST {M}/tasks.",
           FOLLOWED + "test_more_images_of_classes_tell_them_apart_better"),
-    Entry("data-held", ("worker/attempt.py:_hold_back", "core/learn/data_report.py:announce_findings"),
+    Entry("data-held", ("worker/attempts/attempt.py:_hold_back",
+          "core/learning/reports/data_report.py:announce_findings"),
           "the recipe holds doubts about the images",
           'Learn it as it is: POST /v1/jobs/job_1/retry {"recipe": {"data_report": "warn"}}.',
           "tests/e2e/test_data_report.py::test_what_was_held_is_learned_by_the_retry_that_it_names_and_then_deleted"),
-    Entry("conflicts", ("core/ingest/contradictions.py:require_none", "core/ingest/ingest.py:_write_datasets"),
+    Entry("conflicts", ("core/ingest/findings/contradictions.py:require_none", "core/ingest/ingest.py:_write_datasets"),
           "the same pixels have two labels", "To learn it as it is, send it with ?conflicts=keep.",
           "tests/e2e/test_what_a_user_sends.py::"
           "test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked"),
@@ -154,32 +158,33 @@ ENTRIES = (
           "more entries of a label table cannot be read than the batch "
           "allows", "Leave them out with ?max_bad=0.3.",
           "tests/api/uploads/test_upload.py::test_more_bad_entries_are_taken_where_the_request_allows_them"),
-    Entry("memory-lost", (_learn_path("ancestors.py:inherit_state"),),
+    Entry("memory-lost", (_learn_path("evaluation/ancestors.py:inherit_state"),),
           "a batch is learned by another method, or memory was deleted", "", TELLS),
-    Entry("one-class", (_learn_path("job.py:_begin_run"),), "a model knows one class alone",
+    Entry("one-class", (_learn_path("training/job.py:_begin_run"),), "a model knows one class alone",
           "Send a batch with another class.",
           "tests/e2e/test_gate.py::test_a_first_batch_of_one_class_is_published_and_not_promoted"),
-    Entry("merge", (_learn_path("merge.py:merge_weights"),), "weights were merged, or could not "
+    Entry("merge", (_learn_path("training/merge.py:merge_weights"),), "weights were merged, or could not "
         "be", "", TELLS),
     Entry(
-        "rebalance", (_learn_path("rebalance.py:build_pool"),), "the head was rebalanced, or could "
+        "rebalance", (_learn_path("training/rebalance.py:build_pool"),), "the head was rebalanced, or could "
             "not be", "", TELLS
     ),
-    Entry("validation", (_learn_path("validation.py:begin"), _learn_path("methods/analytic.py:begin_task")),
+    Entry("validation", (_learn_path("training/validation.py:begin"), _learn_path("methods/analytic.py:begin_task")),
           "the validation part is too small, or nothing uses it", "", TELLS),
     Entry("few-steps", (_learn_path("methods/dlcft.py:begin_task"),), "an update has few steps for "
         "its method",
           "Take more epochs or a smaller batch_size.", "not followed: minutes of training for each "
               "side"),
-    Entry("exemplars", (_learn_path("methods/icarl.py:end_task"), _learn_path("methods/icarl.py:_make_means"),
+    Entry("exemplars", (_learn_path("methods/replay/icarl.py:end_task"),
+          _learn_path("methods/replay/icarl.py:_make_means"),
                         _learn_path("methods/expanding.py:_select_exemplars"),
                         _learn_path("methods/expanding.py:begin_task")),
           "fewer exemplars than classes", "Raise method.exemplars.",
-          "not followed: the message is tested in tests/core/learn/methods, its effect is the "
+          "not followed: the message is tested in tests/core/learning/methods, its effect is the "
           "method's own"),
-    Entry("curvature", (_learn_path("methods/ewc_online.py:begin_task"),),
+    Entry("curvature", (_learn_path("methods/penalties/ewc_online.py:begin_task"),),
           "the kept curvature is of another kind", "", TELLS),
-    Entry("steep", (_learn_path("methods/quadratic.py:_warn_of_limits"),), "a penalty is too steep "
+    Entry("steep", (_learn_path("methods/penalties/quadratic.py:_warn_of_limits"),), "a penalty is too steep "
         "for the rate", "",
           TELLS),
     Entry("slca", (_learn_path("methods/slca.py:begin_task"),), (
@@ -187,109 +192,110 @@ ENTRIES = (
         "chooses the state"
     ),
           "Set validation to 0.", "not followed: minutes of training for each side"),
-    Entry("optimizer", (_learn_path("optim/build.py:load_state"),), "the state of another "
+    Entry("optimizer", (_learn_path("optimizers/build.py:load_state"),), "the state of another "
         "optimizer is not used", "",
           TELLS),
-    Entry("olor", (_learn_path("optim/olor.py:_limit_rho"), _learn_path("optim/rollback.py:announce_rollback")),
+    Entry("olor", (_learn_path("optimizers/olor.py:_limit_rho"),
+          _learn_path("optimizers/rollback.py:announce_rollback")),
           "OLOR rolls back nothing, little or too much", "Set optimizer.olor.iota_total to the sum "
               "that you want.",
-          "tests/core/learn/optim/test_rollback.py::test_what_the_steps_roll_back_is_the_sum_that_was_asked_for"),
-    Entry("no-weights", ("core/recipe/pretrained.py:weights_of", "core/requests/pretrained.py:resolve_weights",
-                         "core/work/kinds/fetch.py:_find_pretrained"), "timm has no weights of a "
+          "tests/core/learning/optimizers/test_rollback.py::test_what_the_steps_roll_back_is_the_sum_that_was_asked_for"),
+    Entry("no-weights", ("core/recipe/pretrained.py:weights_of", "core/bases/pretrained.py:resolve_weights",
+                         "core/execution/kinds/fetch.py:_find_pretrained"), "timm has no weights of a "
                              "name",
           "GET /v1/architectures has the names.", "tests/api/test_recommended_names.py::test_networks_of_timm"),
-    Entry("weights-by-hand", ("core/requests/pretrained.py:_by_hand", "core/work/kinds/fetch.py:_format_advice",
-                              "core/line/words.py:fetch_again"),
+    Entry("weights-by-hand", ("core/bases/pretrained.py:_by_hand", "core/execution/kinds/fetch.py:_format_advice",
+                              "core/lineage/words.py:fetch_again"),
           "weights cannot be fetched",
           "Put model.safetensors into the data directory of each worker, and send POST "
           "/v1/jobs/job_1/retry.",
           "tests/e2e/test_pretrained.py::test_a_file_that_a_person_put_there_is_taken_where_the_hub_has_nothing"),
-    Entry("alias-target", ("core/requests/aliases.py:_no_target",), "an alias cannot go back "
+    Entry("alias-target", ("core/versions/aliases.py:_no_target",), "an alias cannot go back "
         "further",
           f"PUT {M}/aliases/production can put it on version 1 or 2.",
           LIFE + "test_a_rollback_lands_on_a_version_that_can_answer_and_names_the_classes_that_are_lost"),
-    Entry("recipe", ("core/requests/models.py:change",), "a recipe is weak in a scenario, or loses "
+    Entry("recipe", ("core/models/models.py:change",), "a recipe is weak in a scenario, or loses "
         "memory", "", TELLS),
-    Entry("base-fits", ("core/requests/base_advice.py:make_error",
-          "core/requests/base_advice.py:format_creation_request",
-                        "core/requests/base_advice.py:_advise_on_stem",
-                        "core/requests/base_advice.py:other_model"), "an uploaded base fits "
+    Entry("base-fits", ("core/bases/base_advice.py:make_error",
+          "core/bases/base_advice.py:format_creation_request",
+                        "core/bases/base_advice.py:_advise_on_stem",
+                        "core/bases/base_advice.py:other_model"), "an uploaded base fits "
                             "another architecture",
           "Send the file as POST /v1/bases?architecture=resnet18&image_size=32&channels=3.",
-          "tests/core/requests/test_base_advice.py::test_the_error_names_the_field_and_the_request_that_would_be_taken"),
-    Entry("no-answers", ("core/requests/compared_tasks.py:_explain_missing",), "versions from "
+          "tests/core/bases/test_base_advice.py::test_the_error_names_the_field_and_the_request_that_would_be_taken"),
+    Entry("no-answers", ("core/comparisons/compared_tasks.py:_explain_missing",), "versions from "
         "before answers were kept",
           f"The next job asks it again: send a batch (POST {M}/tasks).",
           "not followed: no version of this release lacks answers"),
-    Entry("export-failed", ("core/requests/export_jobs.py:_explain_ending",
-          "core/work/exporting.py:read_requested_export"),
+    Entry("export-failed", ("core/versions/export_jobs.py:_explain_ending",
+          "core/execution/exporting.py:read_requested_export"),
           "an export failed or was cancelled", "POST /v1/jobs/job_1/retry tries again.",
           "not followed: tests/api has the refusal; the retry fails again by design where packages "
           "lack"),
-    Entry("which-task", ("core/requests/predictions.py:_check_task",), "a prediction names no head",
+    Entry("which-task", ("core/predictions/predictions.py:_check_task",), "a prediction names no head",
           "Name the task with ?task= (1 or 2).", "not followed: a parameter of predict, tested in "
               "tests/api/predict"),
-    Entry("quota", ("core/requests/quota.py:_make_full_error", "core/work/kinds/fetch.py:_require_room"),
+    Entry("quota", ("core/usage/quota.py:_make_full_error", "core/execution/kinds/fetch.py:_require_room"),
           "an owner's bytes are used up", "Delete models or open uploads (GET /v1/uploads).",
-          "not followed: deletion of what one chooses; tests/core/requests/test_quota.py has what "
+          "not followed: deletion of what one chooses; tests/core/usage/test_quota.py has what "
           "it frees"),
-    Entry("rebase-begun", ("core/requests/rebase.py:_require_rebasable", "core/requests/rebase.py:_start_from",
-                           "core/requests/rebase.py:_add_model_and_jobs", "core/requests/rebase_plan.py:find_rebase"),
+    Entry("rebase-begun", ("core/rebase/rebase.py:_require_rebasable", "core/rebase/rebase.py:_start_from",
+                           "core/rebase/rebase.py:_add_model_and_jobs", "core/rebase/rebase_plan.py:find_rebase"),
           "a move to another base is begun, or is not", f"GET {M}/rebase says how far it is.",
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
-    Entry("rebase-compared", ("core/requests/rebase_comparison.py:_list_warnings",),
+    Entry("rebase-compared", ("core/rebase/rebase_comparison.py:_list_warnings",),
           "the new model of a move is worse, or clients must change an id", "", TELLS),
-    Entry("rebase-finish", ("core/requests/rebase_comparison.py:_describe_next_step",
-                            "core/requests/rebase_finish.py:_require_compared",
-                            "core/requests/rebase_finish.py:_require_ready",
-                            "core/requests/rebase_finish.py:_require_back"), "a move can be "
+    Entry("rebase-finish", ("core/rebase/rebase_comparison.py:_describe_next_step",
+                            "core/rebase/rebase_finish.py:_require_compared",
+                            "core/rebase/rebase_finish.py:_require_ready",
+                            "core/rebase/rebase_finish.py:_require_back"), "a move can be "
                                 "finished or taken back",
           f"POST {M}/rebase/finish moves production.",
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
-    Entry("relearn", ("core/requests/retries.py:_retry_task", "core/requests/settling.py:_why_not"),
+    Entry("relearn", ("core/tasks/retries.py:_retry_task", "core/tasks/settling.py:_why_not"),
           "a task is retried where it must be learned again, or the other way round",
           f"Learn it again with POST {M}/tasks/2/relearn.",
           "not followed: the request that it names is followed by `missing`"),
-    Entry("uploads", ("core/requests/uploads.py:_take_place", "core/requests/uploads.py:_make_missing_error",
-                      "core/requests/whole_uploads.py:find_whole", "core/requests/whole_uploads.py:read_contents"),
+    Entry("uploads", ("core/uploads/uploads.py:_take_place", "core/uploads/uploads.py:_make_missing_error",
+                      "core/uploads/whole_uploads.py:find_whole", "core/uploads/whole_uploads.py:read_contents"),
           "an upload is missing, unfinished or one too many", "GET /v1/uploads lists all.",
           "not followed: the client goes on by itself, tests/client/test_uploads.py"),
-    Entry("webhook", ("core/requests/webhooks.py:require_enabled", "core/requests/webhooks.py:require_room"),
+    Entry("webhook", ("core/webhooks/webhooks.py:require_enabled", "core/webhooks/webhooks.py:require_room"),
           "a webhook is disabled, or too many deliveries wait", 'PATCH /v1/webhooks/whk_1 '
               '{"enabled": true} first.',
           "not followed: tests/api/routes/test_webhooks.py enables one"),
     Entry("data-settled", (), "a batch that was held is learned as it is: the finding is not "
         "repeated", "",
           FOLLOWED + "test_what_a_person_has_accepted_neither_warns_nor_holds_when_it_is_learned_again"),
-    Entry("suspects", ("core/learn/data_findings.py:_find_suspects",), "labels look wrong",
+    Entry("suspects", ("core/learning/reports/data_findings.py:_find_suspects",), "labels look wrong",
           "Look at them: report.data.suspects of the task, and pictures on its page.",
-          "not followed: a person looks; what is found is in tests/core/learn/test_data_report.py"),
-    Entry("mislabelled", ("core/learn/data_findings.py:_find_mislabelled",
-          "core/line/checks.py:_judge_learned_nothing"),
+          "not followed: a person looks; what is found is in tests/core/learning/reports/test_data_report.py"),
+    Entry("mislabelled", ("core/learning/reports/data_findings.py:_find_mislabelled",
+          "core/lineage/checks.py:_judge_learned_nothing"),
           "labels of known classes look swapped or wrong", "Correct wrong labels and send the "
               "batch again",
           "not followed: a person looks; the images are listed in tests/e2e/test_wrong_labels.py"),
-    Entry("near-duplicates", ("core/learn/data_findings.py:_find_leak",
-                              "core/learn/data_findings.py:_find_earlier_held_out",
-                              "core/learn/data_findings.py:_find_repeats"), "images are nearly the "
+    Entry("near-duplicates", ("core/learning/reports/data_findings.py:_find_leak",
+                              "core/learning/reports/data_findings.py:_find_earlier_held_out",
+                              "core/learning/reports/data_findings.py:_find_repeats"), "images are nearly the "
                                   "same as others",
           "Put images of one scene into one part.",
-          "tests/core/learn/test_duplicates.py::test_folds_of_single_frames_promise_what_new_images_do_not_keep"),
-    Entry("few", ("core/learn/data_findings.py:_find_small_classes",), "a class has fewer than 5 "
+          "tests/core/learning/reports/test_duplicates.py::test_folds_of_single_frames_promise_what_new_images_do_not_keep"),
+    Entry("few", ("core/learning/reports/data_findings.py:_find_small_classes",), "a class has fewer than 5 "
         "images",
           "Send more of them.",
           FOLLOWED + "test_more_images_of_classes_tell_them_apart_better"),
-    Entry("shift", ("core/learn/data_findings.py:_find_shift",), "images of known classes differ "
+    Entry("shift", ("core/learning/reports/data_findings.py:_find_shift",), "images of known classes differ "
         "from earlier ones",
           "Look at them; if they are right, the model needs them.", "not followed: a person looks"),
-    Entry("would-say", ("core/learn/data_findings.py:_would_say",), "production would take new "
+    Entry("would-say", ("core/learning/reports/data_findings.py:_would_say",), "production would take new "
         "classes for known ones",
           "", TELLS),
     Entry("weak", ("core/recipe/weaknesses.py:find_weaknesses", "core/recipe/weaknesses.py:without_effect"),
           "a method or modifier is weak in a scenario, or changes nothing", "Name a method that "
               "trains.",
           "not followed: docs/benchmarks.md has both sides of each, measured"),
-    Entry("damage", ("core/damage.py:_of_part",), "a stored part is damaged",
+    Entry("damage", ("core/retention/damage.py:_of_part",), "a stored part is damaged",
           f"Roll back and learn task 2 again (POST {M}/tasks/2/relearn).",
           "not followed: needs a damaged store; tests/e2e/test_restore.py puts objects back"),
 )  # fmt: skip
@@ -304,7 +310,7 @@ def main() -> None:
 
 def render_document() -> str:
     """Return the text of the document."""
-    from api.pages.words import for_people
+    from api.pages.parts.words import for_people
     from perennial.words import by_commands
 
     rows = []
@@ -319,7 +325,7 @@ HEAD = """\
 # Warnings and advice
 
 This page lists all advice of the service in its three forms. The API names a request, the command line names the
-command that sends it, and a page names its button. All forms come from one source (`core/steps.py`). *Followed* is
+command that sends it, and a page names its button. All forms come from one source (`core/text/steps.py`). *Followed* is
 the test that follows the advice literally and shows that it helps, or the reason why there is none. An entry that asks
 for nothing is information only. `python -m tools.advice_table` writes this page.
 

@@ -25,18 +25,18 @@ from typing import Any
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from core import webhook_secret
-from core.db import soundness
-from core.db.copies import copy_sqlite
-from core.db.migrate import read_revision
-from core.db.session import Database
+from core.database import soundness
+from core.database.copies import copy_sqlite
+from core.database.migrate import read_revision
+from core.database.session import Database
 from core.errors import StoreCorrupt
 from core.settings import Settings
-from core.store import ObjectInfo, Store, open_store
-from core.store.folder import FolderStore
-from core.store.objects import checked_key
-from core.store.timed import TimedStore
-from core.work.consistency import Named, iterate_named
+from core.storage import ObjectInfo, Store, open_store
+from core.storage.folder import FolderStore
+from core.storage.objects import checked_key
+from core.storage.timed import TimedStore
+from core.upkeep.consistency import Named, iterate_named
+from core.webhooks import webhook_secret
 
 DATABASE = "perennial.db"
 STORE = "store"

@@ -2,8 +2,8 @@
 
     python -m tools.client_sync
 
-`client/perennial/public_address.py` is `core/public_address.py`: addresses of the public Internet.
-`client/perennial/steps.py` is `core/steps.py`: the requests that advice names, and their commands.
+`client/perennial/public_address.py` is `core/network/public_address.py`: addresses of the public Internet.
+`client/perennial/steps.py` is `core/text/steps.py`: the requests that advice names, and their commands.
 `client/perennial/_sync` is `client/perennial/_async` without `async` and `await`, so that every
 method is written once; only `waiting.py` and `pages.py` are written by hand on both sides.
 `client/perennial/pack/rules` is `core/ingest/rules`, so that a folder is read like an archive of
@@ -16,8 +16,9 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent.parent / "client" / "perennial"
 SOURCE, TARGET = PACKAGE / "_async", PACKAGE / "_sync"
 RULES, RULES_COPY = PACKAGE.parents[1] / "core" / "ingest" / "rules", PACKAGE / "pack" / "rules"
-SINGLE = tuple(
-    (RULES.parents[1] / name, PACKAGE / name) for name in ("public_address.py", "steps.py")
+SINGLE = (
+    (RULES.parents[1] / "network" / "public_address.py", PACKAGE / "public_address.py"),
+    (RULES.parents[1] / "text" / "steps.py", PACKAGE / "steps.py"),
 )
 """Modules of the service, each with its copy."""
 # They differ in more than keywords: for example, a blocking list caches its first page.

@@ -58,11 +58,11 @@ def migrate(no_backup: bool) -> int:
     Before the tables change, the database is copied into the data directory. For PostgreSQL this
     needs `pg_dump`.
     """
-    from core.db.migrate import COPIED, read_revision, upgrade
-    from core.db.session import Database
-    from core.private import UMASK
+    from core.database.migrate import COPIED, read_revision, upgrade
+    from core.database.session import Database
+    from core.files.private import UMASK
     from core.settings import Settings
-    from core.store import open_store
+    from core.storage import open_store
 
     settings = Settings()
     # Keys, images and weights are readable by the service's user alone.

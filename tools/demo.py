@@ -29,7 +29,7 @@ from perennial import JobEnded, Perennial, types
 from perennial.bars import describe_state, share_done
 from tools import digits, service
 from worker import one_service
-from worker.torch_check import FIRST_START, is_checked
+from worker.devices.torch_check import FIRST_START, is_checked
 
 Json = dict[str, Any]
 console = Console()

@@ -8,14 +8,14 @@ from importlib.metadata import version
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
-from core import imagenet_base, packaged_base
-from core.db.migrate import read_revision, require_current
-from core.db.session import Database
+from core.database.migrate import read_revision, require_current
+from core.database.session import Database
 from core.errors import PerennialError
+from core.packaged import imagenet_base, packaged_base
 from core.settings import Settings
-from core.store import open_store
-from worker.device_check import check_device, driver_version, is_check_needed
-from worker.torch_check import torch_checked
+from core.storage import open_store
+from worker.devices.device_check import check_device, driver_version, is_check_needed
+from worker.devices.torch_check import torch_checked
 
 LEAST_FREE_BYTES = 1 << 30
 

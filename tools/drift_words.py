@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from core.work.consistency import Drift, Kind
+from core.upkeep.consistency import Drift, Kind
 
 FOUND: dict[Kind, str] = {
     "missing": "Missing: {object} ({size}), {detail}. `perennial check --repair` looks for a copy "

@@ -11,7 +11,7 @@ bytes, and changes nothing.
 
 `check` compares database and store in both directions, reports damage found by the scrub, and ends
 with 1 if something differs. `--verify` also reads every object. `--repair` repairs what is safe
-(core/work/consistency.py) and reports what is left.
+(core/upkeep/consistency.py) and reports what is left.
 
 `create_backup` and `restore_backup` are for SQLite; PostgreSQL has pg_dump. `restore_backup`
 requires a stopped service and an empty place.
@@ -29,17 +29,17 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.db.migrate import require_current
-from core.db.session import Database, is_outage
-from core.db.tables import Scrub
+from core.database.migrate import require_current
+from core.database.session import Database, is_outage
+from core.database.tables import Scrub
 from core.errors import PerennialError
-from core.private import UMASK
+from core.files.private import UMASK
 from core.requests.times import format_rfc3339
 from core.settings import Settings
-from core.store import Blobs, Store, open_store
-from core.work import consistency
-from core.work.sweep import run_sweep
-from core.work.sweep_dry_run import Removal, dry_run
+from core.storage import Blobs, Store, open_store
+from core.upkeep import consistency
+from core.upkeep.sweep import run_sweep
+from core.upkeep.sweep_dry_run import Removal, dry_run
 from tools import backup
 from tools.drift_words import format_count, told_drift, told_result
 

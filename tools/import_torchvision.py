@@ -28,9 +28,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from core.learn.networks import ImageSpec, expected_base, get_architectures
-from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
-from core.requests.base_advice import find_advice, format_creation_request, format_query
+from core.bases.base_advice import find_advice, format_creation_request, format_query
+from core.contract.responses.architecture import ArchitectureChoice, ImageOut
+from core.learning.networks import ImageSpec, expected_base, get_architectures
 
 _DTYPES = {"F32": torch.float32, "I64": torch.int64}
 

@@ -31,18 +31,18 @@ from safetensors import SafetensorError
 from safetensors.torch import load, load_file
 from torch import Tensor
 
+from core.contract.architecture import Normalisation
 from core.errors import PerennialError
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.ingest.sniff import SNIFF_BYTES, detect_format
-from core.learn.dataset import Dataset
-from core.learn.evaluate import scores_on_task
-from core.learn.networks import HeadSpec, ImageSpec, Network, empty_network
-from core.learn.networks.families import rebuild_network
-from core.learn.networks.interpolation import on_the_line
-from core.learn.networks.linearised import BACKBONE, DISPLACEMENT, LinearisedNetwork
-from core.learn.precision import Inputs, choose_device, place_network
-from core.protocol.architecture import Normalisation
+from core.learning.data.dataset import Dataset
+from core.learning.evaluation.evaluate import scores_on_task
+from core.learning.networks import HeadSpec, ImageSpec, Network, empty_network
+from core.learning.networks.families import rebuild_network
+from core.learning.networks.interpolation import on_the_line
+from core.learning.networks.linear.linearised import BACKBONE, DISPLACEMENT, LinearisedNetwork
+from core.learning.precision import Inputs, choose_device, place_network
 
 STEPS = 50
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import httpx2
 
-from core.catalogue import load_catalogue
+from core.recipe.catalogue import load_catalogue
 from core.settings import Settings
-from worker.torch_check import torch_checked
+from worker.devices.torch_check import torch_checked
 
 ROOT = Path(__file__).resolve().parent.parent
 START_S = 600.0

@@ -1,6 +1,6 @@
 """Generator of the table of timm's pretrained weights, for processes that never load timm.
 
-`python -m tools.timm_weights core/learn/networks/timm_weights.json` builds each network once
+`python -m tools.timm_weights core/learning/networks/backbones/timm_weights.json` builds each network once
 without memory (minutes).
 """
 
@@ -13,8 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from core.learn.networks.timm_probe import Probed, probe_network
-from core.learn.timm_import import timm_models
+from core.learning.networks.backbones.timm_probe import Probed, probe_network
+from core.learning.timm_import import timm_models
 
 
 def build_table(part: int, parts: int) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from celery import Celery, signals
 from celery.worker import state as celery_state
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.db.session import Database
-from core.doorbell import QUEUE, TASK, Doorbell
+from core.database.session import Database
 from core.errors import PerennialError
-from core.garbage import freeze_imports
+from core.jobs.doorbell import QUEUE, TASK, Doorbell
 from core.logging import configure_logging
+from core.processes.garbage import freeze_imports
+from core.processes.start import require_start
 from core.settings import Settings
-from core.start import require_start
 from worker.loop import Worker
 
 log = structlog.get_logger(__name__)

@@ -6,7 +6,7 @@ is the worker's health check, since a Celery worker that runs a job does not ans
 whose device is lost writes the reason into `device-lost-HOST` instead. Sweeps may take long and
 have a thread of their own: they remove what is no longer needed, and measure the usage of owners.
 The scrub, which hashes all stored objects, has its own thread too, and so have deliveries to
-webhooks (`core.work.deliver`).
+webhooks (`core.webhooks.deliver`).
 """
 
 import socket

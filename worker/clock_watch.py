@@ -18,9 +18,9 @@ import structlog
 from sqlalchemy import delete, update
 from sqlalchemy.orm import Session
 
-from core.db.session import Database
-from core.db.tables import Idempotency, Job, Scrub, Upload, Webhook, WorkerReport
-from core.work.deliveries import JITTER, RETRY_S
+from core.database.session import Database
+from core.database.tables import Idempotency, Job, Scrub, Upload, Webhook, WorkerReport
+from core.webhooks.outbox import JITTER, RETRY_S
 
 log = structlog.get_logger(__name__)
 

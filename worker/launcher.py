@@ -185,7 +185,14 @@ def build_parts(prepared: Prepared, port: int) -> list[Part]:
     }
     api = [
         *(sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app"),
-        *("--host", prepared["host"], "--port", str(port), "--http", "api.connection:Connection"),
+        *(
+            "--host",
+            prepared["host"],
+            "--port",
+            str(port),
+            "--http",
+            "api.server.connection:Connection",
+        ),
         *("--no-access-log", "--log-level", "warning", "--no-server-header"),
         # Sooner than this process would kill it, so that the server ends in order.
         *("--timeout-graceful-shutdown", str(API_GRACE_S - 2)),
@@ -288,7 +295,7 @@ def main() -> int:
     os.environ["PERENNIAL_DATA_DIR"] = str(
         Path(os.environ.get("PERENNIAL_DATA_DIR") or "perennial-data").absolute()
     )
-    os.umask(0o077)  # inherited by all parts; see core.private
+    os.umask(0o077)  # inherited by all parts; see core.files.private
     print_line(f"Starting Perennial with its data in {os.environ['PERENNIAL_DATA_DIR']} …")
     try:
         with held(Path(os.environ["PERENNIAL_DATA_DIR"])) as lock:

@@ -20,27 +20,30 @@ from types import FrameType
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from core import doorbell, reserve, telemetry
-from core.db import usage, workers
-from core.db.migrate import require_current
-from core.db.session import STATEMENT_S, Database, is_outage
+from core import telemetry
+from core.database.migrate import require_current
+from core.database.session import STATEMENT_S, Database, is_outage
 from core.errors import LeaseLost, PerennialError
+from core.execution import exporters
 from core.failpoints import hit_failpoint
-from core.garbage import freeze_imports
+from core.files import reserve
+from core.jobs import doorbell, workers
 from core.logging import configure_logging
+from core.processes.garbage import freeze_imports
+from core.processes.start import require_start
+from core.scheduling import claim as claims
 from core.settings import Settings
-from core.start import require_start
-from core.store import Blobs, open_store
-from core.work import claim as claims
-from core.work import exporters, scrub, sweep
-from core.work.deliver import Deliverer
-from core.work.scrub import Scrubber
-from worker.attempt import Attempt, Tools
-from worker.child import COMMAND, Zygote
+from core.storage import Blobs, open_store
+from core.upkeep import scrub, sweep
+from core.upkeep.scrub import Scrubber
+from core.usage import usage_sums
+from core.webhooks.deliver import Deliverer
+from worker.attempts.attempt import Attempt, Tools
+from worker.attempts.child import COMMAND, Zygote
+from worker.attempts.folders import WorkFolder
 from worker.chores import ALIVE, SWEEP_S, Chores, lost_file
 from worker.clock_watch import ClockWatch
-from worker.device import DeviceWatch
-from worker.folders import WorkFolder
+from worker.devices.device import DeviceWatch
 from worker.reaper import Reaper
 
 log = structlog.get_logger(__name__)
@@ -118,7 +121,7 @@ class Worker:
             {
                 "tell what it can export": lambda: exporters.report_worker(self.db, self.name),
                 "sweep": self._sweep_if_calm,
-                "usage": lambda: usage.measure_old(self.db),
+                "usage": lambda: usage_sums.measure_old(self.db),
                 "reserve on the disk": lambda: reserve.make_file(
                     settings.data_dir, settings.reserve_bytes
                 ),

@@ -19,9 +19,9 @@ import time
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.db import workers
-from core.db.session import Database
-from core.work import claim as claims
+from core.database.session import Database
+from core.jobs import workers
+from core.scheduling import claim as claims
 
 
 class Reaper:

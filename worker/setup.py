@@ -10,18 +10,18 @@ import sys
 from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
-from core import reserve
-from core.catalogue import load_catalogue
-from core.db.migrate import COPIED, upgrade
-from core.db.session import Database
+from core.database.migrate import COPIED, upgrade
+from core.database.session import Database
 from core.errors import PerennialError
+from core.files import reserve
+from core.keys.keys import ensure_admin_key
 from core.logging import configure_logging
-from core.requests.keys import ensure_admin_key
+from core.processes.start import require_start
+from core.recipe.catalogue import load_catalogue
 from core.settings import Settings
-from core.start import require_start
-from core.store import open_store
+from core.storage import open_store
+from worker.devices.torch_check import FIRST_START, is_checked, torch_checked
 from worker.prepared import Prepared
-from worker.torch_check import FIRST_START, is_checked, torch_checked
 
 
 def prepare_service(settings: Settings) -> Prepared:

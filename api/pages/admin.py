@@ -11,19 +11,21 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from api.access import Access
+from api.authentication.access import Access
 from api.dependencies import Admin, Cursor, Db
-from api.pages import forms
-from api.pages.render import render_page, root_of
-from core import characters
-from core.db.session import Database
+from api.pages.parts import forms
+from api.pages.parts.render import render_page, root_of
+from core.contract.responses.key import NewKey
+from core.contract.usage import ModelBytes
+from core.database.session import Database
 from core.errors import Invalid, PerennialError
-from core.protocol.answers.key import NewKey
-from core.protocol.usage import ModelBytes
-from core.requests import audit, keys, predict_keys, usage
+from core.keys import keys, predict_keys
+from core.requests import audit
 from core.requests.actor import Actor
 from core.requests.audit import Wanted
 from core.requests.times import format_rfc3339, parse_rfc3339
+from core.text import characters
+from core.usage import usage_lists
 
 router = APIRouter(include_in_schema=False)
 
@@ -158,7 +160,7 @@ def show_usage(
     cursor: Cursor = None,
 ) -> Response:
     """Show counts and bytes per owner or model."""
-    read = usage.by_model if by == "model" else usage.by_owner
+    read = usage_lists.by_model if by == "model" else usage_lists.by_owner
     usage_page = read(db, actor, limit=ROWS, cursor=cursor)
     rows = [(one, one["bytes"], _sum_bytes(one["bytes"])) for one in usage_page["items"]]
     largest = max((total for _, _, total in rows), default=0)

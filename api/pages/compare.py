@@ -9,13 +9,15 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from api.dependencies import Read, Service
-from api.pages.render import render_page
+from api.pages.parts.render import render_page
 from api.schemas.common import ModelPath
+from core.comparisons import compare, compared_tasks
+from core.comparisons.compared_tasks import Pair
+from core.contract.responses.versions.compare import ComparedImagePage, CompareOut, FlipKind
 from core.errors import AnswersMissing, Gone, Invalid
-from core.protocol.answers.compare import ComparedImagePage, CompareOut, FlipKind
-from core.requests import compare, compared_tasks, lineage, models
-from core.requests.compared_tasks import Pair
-from core.store import Blobs
+from core.models import models
+from core.storage import Blobs
+from core.versions import history as lineage
 
 router = APIRouter(include_in_schema=False)
 

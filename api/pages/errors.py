@@ -9,8 +9,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 from starlette.types import Scope
 
-from api.loopback import find_header
-from api.pages.render import HEADERS, render_html, root_of
+from api.pages.parts.render import HEADERS, render_html, root_of
+from api.server.loopback import find_header
 
 Answer = tuple[int, dict[str, str], bytes]
 PREFIX = "/ui"

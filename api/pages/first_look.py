@@ -13,16 +13,16 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
-from api import session
+from api.authentication import session
+from api.authentication.guard import declared_length, read_body
 from api.dependencies import Config, Db, Write
-from api.guard import declared_length, read_body
 from api.pages.submit import PATH
 from api.schemas.common import ModelPath
 from core.errors import ArchiveInvalid, Invalid
 from core.ingest.first_look import ImageHead, check_heads
 from core.ingest.limits import Limits
 from core.ingest.rules.names import is_junk, is_no_image
-from core.requests import submission
+from core.tasks import submission
 
 router = APIRouter(include_in_schema=False)
 

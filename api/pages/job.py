@@ -5,14 +5,16 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import CatalogueOf, Db, Read, Service, Write
-from api.pages import forms
-from api.pages.render import render_page, root_of
+from api.pages.parts import forms
+from api.pages.parts.render import render_page, root_of
 from api.schemas.common import JobPath
-from core.db.states import TRANSITIONS, Action, State
+from core.admission import recipe_preview
+from core.admission.admission import Admission, JobLimits
+from core.contract.responses.job import JobOut
+from core.database.states import TRANSITIONS, Action, State
 from core.errors import DataHeld, Invalid
-from core.protocol.answers.job import JobOut
-from core.requests import job_story, jobs, recipes, retries
-from core.requests.admission import Admission, JobLimits
+from core.jobs import job_story, jobs
+from core.tasks import retries
 
 router = APIRouter(include_in_schema=False)
 
@@ -26,7 +28,7 @@ def show(request: Request, job: JobPath, actor: Read, db: Db, catalogue: Catalog
     possible = _list_actions(story.job)
     again = "retry" in possible and story.job["kind"] == "learn"
     suggestions = (
-        recipes.suggest_recipes(db, catalogue(), actor, story.job["model"]) if again else []
+        recipe_preview.suggest_recipes(db, catalogue(), actor, story.job["model"]) if again else []
     )
     file = _find_download(story.job)
     return render_page(

@@ -6,14 +6,14 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from api import session
-from api.access import Access
+from api.authentication import session
+from api.authentication.access import Access
 from api.dependencies import Db
 from api.pages.errors import LOGIN, own_path
-from api.pages.forms import read_form
-from api.pages.render import render_page, root_of
+from api.pages.parts.forms import read_form
+from api.pages.parts.render import render_page, root_of
 from core.errors import NotAllowed, NotAuthenticated
-from core.requests import sessions
+from core.keys import sessions
 
 router = APIRouter(include_in_schema=False)
 NOT_DONE = (

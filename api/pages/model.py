@@ -9,31 +9,26 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Bell, CatalogueOf, Db, Read, Service, Write
-from api.pages import forms
-from api.pages.actions import list_waiting
-from api.pages.checks import describe_checked, describe_limits, list_off
-from api.pages.heat import ROWS, build_curves, build_heat
+from api.pages.parts import forms
+from api.pages.parts.actions import list_waiting
+from api.pages.parts.checks import describe_checked, describe_limits, list_off
+from api.pages.parts.heat import ROWS, build_curves, build_heat
+from api.pages.parts.render import render_page, root_of
+from api.pages.parts.svg import draw_coverage, draw_reliability, draw_tree
 from api.pages.rebase import find_shown
-from api.pages.render import render_page, root_of
-from api.pages.svg import draw_coverage, draw_reliability, draw_tree
 from api.schemas.common import ModelPath
-from core.db.session import Database
+from core.admission import recipe_preview
+from core.contract.responses.model import ModelOut
+from core.database.session import Database
 from core.errors import Invalid
-from core.line.line import PRODUCTION
-from core.protocol.answers.model import ModelOut
-from core.requests import (
-    aliases,
-    class_changes,
-    jobs,
-    lineage,
-    metrics,
-    model_deletion,
-    models,
-    recipes,
-)
+from core.jobs import jobs
+from core.lineage.lineage import PRODUCTION
+from core.models import model_deletion, models
 from core.requests.actor import Actor
-from core.requests.lineage import Lineage, VersionRow
-from core.requests.metrics import Window
+from core.versions import aliases, class_changes, metrics
+from core.versions import history as lineage
+from core.versions.history import Lineage, VersionRow
+from core.versions.metrics import Window
 
 router = APIRouter(include_in_schema=False)
 
@@ -86,7 +81,9 @@ def show(
     waits = list_waiting(model_response)
     again = any(button.again for one in waits for button in one.buttons)
     suggestions = (
-        recipes.suggest_recipes(db, catalogue(), actor, model_response["id"]) if again else []
+        recipe_preview.suggest_recipes(db, catalogue(), actor, model_response["id"])
+        if again
+        else []
     )
     context: dict[str, object] = {
         "model": model_response,

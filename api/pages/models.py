@@ -7,9 +7,9 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from api.dependencies import CatalogueOf, Cursor, Db, Read
-from api.pages.render import render_page
-from api.pages.svg import HEIGHT, WIDTH, draw_sparkline
-from core.requests import model_deletion, models
+from api.pages.parts.render import render_page
+from api.pages.parts.svg import HEIGHT, WIDTH, draw_sparkline
+from core.models import model_deletion, models
 
 router = APIRouter(include_in_schema=False)
 

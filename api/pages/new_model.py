@@ -11,19 +11,21 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import CatalogueOf, Config, Service, Write
-from api.pages import forms
-from api.pages.render import render_page, root_of
-from core import characters, imagenet_base, packaged_base
+from api.pages.parts import forms
+from api.pages.parts.render import render_page, root_of
+from core.admission.admission import Admission
+from core.bases import pretrained
+from core.contract.catalogue import Catalogue
+from core.contract.gate import GateLimits
+from core.contract.patch import ArchitectureIn
+from core.contract.responses.model import ModelOut, Scenario
+from core.contract.responses.model_change import NewModel
 from core.errors import Invalid, PerennialError
-from core.protocol.answers.model import ModelOut, Scenario
-from core.protocol.answers.model_change import NewModel
-from core.protocol.catalogue import Catalogue
-from core.protocol.gate import GateLimits
-from core.protocol.patch import ArchitectureIn
-from core.requests import models, pretrained
-from core.requests.admission import Admission
-from core.requests.new_model import Limits
+from core.models import models
+from core.models.new_model import Limits
+from core.packaged import imagenet_base, packaged_base
 from core.requests.resources import Resources
+from core.text import characters
 
 router = APIRouter(include_in_schema=False)
 

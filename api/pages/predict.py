@@ -11,19 +11,21 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from api import session
+from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Read, Service, Write
-from api.pages import forms
-from api.pages.render import render_page, root_of
+from api.pages.parts import forms
+from api.pages.parts.render import render_page, root_of
 from api.predict.asking import Asked, predict_images
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
-from core.db.session import Database
+from core.contract.responses.model import ModelOut
+from core.contract.responses.versions.predict import PredictOut
+from core.database.session import Database
 from core.errors import PerennialError
-from core.protocol.answers.model import ModelOut
-from core.protocol.answers.predict import PredictOut
-from core.requests import export_jobs, exports, models, tasks, versions
+from core.models import models
 from core.requests.actor import Actor
+from core.tasks import tasks
+from core.versions import export_jobs, exports, versions
 
 router = APIRouter(include_in_schema=False)
 

@@ -8,13 +8,14 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Read, Service, Write
-from api.pages import forms
-from api.pages.render import render_page, root_of
+from api.pages.parts import forms
+from api.pages.parts.render import render_page, root_of
 from api.schemas.common import ModelPath
-from core.db.session import Database
-from core.protocol.answers.model import ModelOut
-from core.protocol.answers.rebase import RebaseOut
-from core.requests import models, rebase_comparison, rebase_finish
+from core.contract.responses.model import ModelOut
+from core.contract.responses.versions.rebase import RebaseOut
+from core.database.session import Database
+from core.models import models
+from core.rebase import rebase_comparison, rebase_finish
 from core.requests.actor import Actor
 
 router = APIRouter(include_in_schema=False)

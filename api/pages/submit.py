@@ -16,11 +16,11 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from api import session
+from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Service, Write
-from api.pages import forms, recipe_form
-from api.pages.recipe_form import RecipeForm
-from api.pages.render import render_page, root_of
+from api.pages.parts import forms, recipe_form
+from api.pages.parts.recipe_form import RecipeForm
+from api.pages.parts.render import render_page, root_of
 from api.schemas.common import ModelPath
 from api.uploads.assembled import assemble_upload
 from api.uploads.body import Received
@@ -28,15 +28,16 @@ from api.uploads.body import receive_body as receive
 from api.uploads.head import Terms
 from api.uploads.order import BatchRequest, Order, options_in
 from api.uploads.upload import Upload
-from core import characters
+from core.contract.reports.report import ConflictsPolicy, Report
+from core.contract.responses.model import ModelOut
 from core.errors import Invalid, InvalidRecipe, PerennialError
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import UPLOAD_TYPES
 from core.ingest.rules.options import OPTIONS
 from core.ingest.sniff import SNIFF_BYTES, detect_format
-from core.protocol.answers.model import ModelOut
-from core.protocol.report import ConflictsPolicy, Report
-from core.requests import models, whole_uploads
+from core.models import models
+from core.text import characters
+from core.uploads import whole_uploads
 
 router = APIRouter(include_in_schema=False)
 

@@ -8,21 +8,23 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Read, Service, Write
-from api.pages import forms
 from api.pages.model import apply_change
-from api.pages.render import render_page, root_of
-from api.pages.svg import HEIGHT, WIDTH, draw_sparkline
+from api.pages.parts import forms
+from api.pages.parts.render import render_page, root_of
+from api.pages.parts.svg import HEIGHT, WIDTH, draw_sparkline
 from api.routes.tasks import Number
 from api.schemas.common import ModelPath
-from core.db.session import Database
+from core.admission.admission import Admission, JobLimits
+from core.contract.responses.task import TaskOut
+from core.contract.responses.task_image import Split
+from core.database.session import Database
 from core.errors import Invalid, PerennialError, Unavailable
-from core.protocol.answers.task import TaskOut
-from core.protocol.answers.task_image import Split
-from core.requests import metrics, models, settling, task_images, tasks
+from core.models import models
 from core.requests.actor import Actor
-from core.requests.admission import Admission, JobLimits
-from core.requests.metrics import Window
-from core.store import Blobs
+from core.storage import Blobs
+from core.tasks import settling, task_images, tasks
+from core.versions import metrics
+from core.versions.metrics import Window
 
 router = APIRouter(include_in_schema=False)
 

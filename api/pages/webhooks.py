@@ -9,16 +9,16 @@ from fastapi import Path as PathParameter
 from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Config, Cursor, Db, Read, Write
-from api.pages import forms
-from api.pages.render import render_page, root_of
+from api.pages.parts import forms
+from api.pages.parts.render import render_page, root_of
 from api.routes.webhooks import DeliveryPath, WebhookPath
-from core.db.session import Database
+from core.contract.responses.webhook import NewWebhook
+from core.contract.webhook import EVENTS, FORMATS, WebhookEvent, WebhookFormat
+from core.database.session import Database
 from core.errors import Invalid, NotFound, PerennialError, TooManyRequests, WebhooksUnavailable
-from core.protocol.answers.webhook import NewWebhook
-from core.protocol.webhook import EVENTS, FORMATS, WebhookEvent, WebhookFormat
-from core.requests import webhook_deliveries, webhooks
 from core.requests.actor import Actor
 from core.settings import Settings
+from core.webhooks import webhook_deliveries, webhooks
 
 router = APIRouter(include_in_schema=False)
 

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from anyio import to_thread
 from fastapi import Request
 
+from api.limits.predict_limits import PredictLimits
 from api.predict.images import Images, declared_kind, read_images
 from api.predict.line import Place, PredictLine
 from api.predict.predictor import Predictor, Question
-from api.predict_limits import PredictLimits
-from core.db.session import Database
+from core.database.session import Database
 from core.errors import Invalid, StoreCorrupt
+from core.predictions.predictions import AskedVersions, explain_error, find_predictable
 from core.requests.actor import Actor
-from core.requests.predictions import AskedVersions, explain_error, find_predictable
 from core.settings import Settings
-from core.store import Blobs
+from core.storage import Blobs
 
 
 @dataclass(frozen=True)

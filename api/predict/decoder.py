@@ -2,7 +2,7 @@
 
 An unusable image affects only itself, even if it crashes the process or takes too long: a new
 process decodes the other images of its request. The protocol is described in
-`core.work.predict.decoder`.
+`core.predictions.helper.decoder`.
 """
 
 import json
@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from core import helper_process
 from core.errors import Invalid, Unavailable
 from core.ingest.limits import Limits
 from core.ingest.members import write_all
-from core.messages import read_message, write_message
+from core.processes import helper_process
+from core.processes.messages import read_message, write_message
 from core.settings import Settings
 
 CRASHED = "it crashed the decoder, or took too much memory"
@@ -218,7 +218,12 @@ class ImageDecoder:
             return self._process
         self._end_process()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "core.work.predict.decoder", json.dumps(asdict(self._limits))],
+            [
+                sys.executable,
+                "-m",
+                "core.predictions.helper.decoder",
+                json.dumps(asdict(self._limits)),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,  # A selector does not see bytes that a buffer holds.

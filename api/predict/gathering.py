@@ -3,7 +3,7 @@
 A turn at the process that holds torch costs about as much for one image as for several. Decoded
 images of an owner's requests therefore wait until the process is free, and are then sent together.
 If it is free at once, they wait up to `GATHER_S` seconds for requests whose images are being
-decoded. Turns are fair between owners (`api.turns`). A failed turn is repeated for each of its
+decoded. Turns are fair between owners (`api.limits.turns`). A failed turn is repeated for each of its
 requests alone, so that an error of one does not affect the others.
 """
 
@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from api.limits.turns import Turns
 from api.predict.network import Answered, NetworkProcess
-from api.turns import Turns
 from core.errors import PerennialError
 
 GATHER_S = 0.005

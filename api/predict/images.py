@@ -9,8 +9,8 @@ from typing import Literal
 from anyio import to_thread
 from starlette.requests import Request
 
-from api.fair_share import release_slot
-from api.guard import declared_length
+from api.authentication.guard import declared_length
+from api.limits.fair_share import release_slot
 from api.predict import form, instances
 from api.predict.body import read_body
 from api.predict.line import Place, most_bytes

@@ -1,4 +1,4 @@
-"""Stage 4 of predict: the client of the process that holds torch (`core.work.predict.helper`).
+"""Stage 4 of predict: the client of the process that holds torch (`core.predictions.helper.helper`).
 
 The process is started at first use, and ended when a turn takes too long. If it dies, the current
 request is answered with 503 and the next one starts a new process.
@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from core import helper_process
 from core.errors import Invalid, PerennialError, StoreCorrupt, Unavailable
-from core.messages import read_message, write_message
+from core.files.spool import ScratchFolder
+from core.processes import helper_process
+from core.processes.messages import read_message, write_message
 from core.settings import Settings
-from core.spool import ScratchFolder
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +32,7 @@ _ERRORS: dict[str, type[PerennialError]] = {"gone": StoreCorrupt}
 class Answered:
     """Predictions as JSON, one per image, and the engines that computed them.
 
-    See `core.protocol.answers.predict.Engine`.
+    See `core.contract.responses.versions.predict.Engine`.
     """
 
     items: list[bytes] = field(default_factory=list)
@@ -55,7 +55,8 @@ class NetworkProcess:
     def __init__(self, settings: Settings, command: Sequence[str] | None = None) -> None:
         self._settings = settings
         self._command = list(
-            command or [sys.executable, "-m", "core.work.predict.helper", str(settings.threads)]
+            command
+            or [sys.executable, "-m", "core.predictions.helper.helper", str(settings.threads)]
         )
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: ScratchFolder | None = None
@@ -75,7 +76,7 @@ class NetworkProcess:
         """Return the predictions of the first images, at least one.
 
         Args:
-            header: JSON, see `core.work.predict.answers`.
+            header: JSON, see `core.predictions.helper.answers`.
             manifest: manifest of the version, JSON.
             pixels: for each image, uint8 [size, size, channels].
 

@@ -1,7 +1,7 @@
 """Stage 3 of predict: images are decoded by some processes and predicted by another, in turns.
 
 The images of a request are processed in pieces that take about `predict_turn_s` each. Requests of
-other owners pass between them (`api.turns`). While a piece is predicted, the next one is decoded.
+other owners pass between them (`api.limits.turns`). While a piece is predicted, the next one is decoded.
 The processes end after a period without requests, and restart on the next request.
 """
 
@@ -13,17 +13,17 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from api.limits.turns import Turns
 from api.predict.decoder import Decoded, ImageDecoder, Wanted
 from api.predict.gathering import Gathering
 from api.predict.images import Images
 from api.predict.network import Answered, NetworkProcess
-from api.turns import Turns
+from core.contract.manifest import Manifest
+from core.contract.responses.versions.sure import SureOut
 from core.errors import ImageInvalid, Invalid
-from core.protocol.answers.sure import SureOut
-from core.protocol.manifest import Manifest
-from core.requests.predictions import Predictable
+from core.predictions.predictions import Predictable
 from core.settings import Settings
-from core.store.blobs import Blobs
+from core.storage.blobs import Blobs
 
 T = TypeVar("T")
 
@@ -276,7 +276,7 @@ class Predictor:
 
 
 def _encode_question(owner: str, question: Question, turn_s: float) -> bytes:
-    """Return a question about images as `core.work.predict.answers` reads it."""
+    """Return a question about images as `core.predictions.helper.answers` reads it."""
     header = {
         "owner": owner,
         "version_id": question.version_id,

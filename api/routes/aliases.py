@@ -4,12 +4,12 @@ from fastapi import Response
 
 from api.answers import json_answer
 from api.dependencies import Bell, Db, Page, Read, Write
-from api.described import make_router
+from api.description.described import make_router
 from api.problems import problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import AliasIn, AliasPath, RollbackIn
-from core.protocol.answers.alias import AliasHistory, AliasOut
-from core.requests import aliases
+from core.contract.responses.versions.alias import AliasHistory, AliasOut
+from core.versions import aliases
 
 router = make_router("aliases")
 

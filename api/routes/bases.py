@@ -19,20 +19,22 @@ from api.dependencies import (
     ShapeWork,
     Write,
 )
-from api.described import make_router
+from api.description.described import make_router
 from api.problems import problem_responses
 from api.uploads.body import Received
 from api.uploads.head import Terms
 from api.uploads.upload import Upload, upload_by
+from core.admission.admission import Admission
+from core.bases import bases
+from core.bases.expected_base import expected_base, known_base
+from core.contract.base import ExpectedBase
+from core.contract.responses.architecture import ArchitectureChoice
+from core.contract.responses.base import BaseOut, BasePage
 from core.errors import BaseInvalid
-from core.expected_base import expected_base, known_base
-from core.protocol.answers.architecture import ArchitectureChoice
-from core.protocol.answers.base import BaseOut, BasePage
-from core.protocol.base import ExpectedBase
 from core.recipe.base_images import BaseConfig, Preset, config_of
 from core.recipe.images import Images
-from core.requests import bases, idempotency, quota
-from core.requests.admission import Admission
+from core.requests import idempotency
+from core.usage import quota
 
 router = make_router("bases")
 

@@ -6,9 +6,14 @@ from fastapi import Path, Response
 
 from api.answers import json_answer
 from api.dependencies import CatalogueOf, Page, Read
-from api.described import make_router
+from api.description.described import make_router
+from core.contract.responses.catalogue import (
+    ArchitectureList,
+    ArchitectureOut,
+    MethodList,
+    MethodOut,
+)
 from core.errors import NotFound
-from core.protocol.answers.catalogue import ArchitectureList, ArchitectureOut, MethodList, MethodOut
 from core.requests.pages import page_of
 
 router = make_router("catalogue")

@@ -8,12 +8,12 @@ from fastapi import Depends, Query, Response
 
 from api.answers import json_answer
 from api.dependencies import Page, Read, Service
-from api.described import make_router
+from api.description.described import make_router
 from api.problems import problem_responses
 from api.schemas.common import ModelPath
-from core.protocol.answers.compare import ComparedImagePage, CompareOut, FlipKind
-from core.requests import compare, compared_tasks
-from core.requests.compared_tasks import Pair
+from core.comparisons import compare, compared_tasks
+from core.comparisons.compared_tasks import Pair
+from core.contract.responses.versions.compare import ComparedImagePage, CompareOut, FlipKind
 
 router = make_router("versions")
 

@@ -9,7 +9,7 @@ from fastapi import Depends, Query, Request, Response
 
 from api.answers import json_answer
 from api.dependencies import Db, Page, Read
-from api.described import make_router
+from api.description.described import make_router
 from api.event_stream import (
     EVENT_STREAM,
     PAGE,
@@ -20,9 +20,9 @@ from api.event_stream import (
     follow_events,
 )
 from api.problems import problem_responses
-from core.db.polling import About, OwnerEventRow, PollingReads
-from core.db.session import Database
-from core.protocol.answers.owner_event import OWNER_EVENT_TYPES, OwnerEventOut, OwnerEventPage
+from core.contract.responses.owner_event import OWNER_EVENT_TYPES, OwnerEventOut, OwnerEventPage
+from core.database.polling import About, OwnerEventRow, PollingReads
+from core.database.session import Database
 from core.requests.actor import Actor, find_model
 from core.requests.pages import decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339

@@ -11,12 +11,12 @@ from pydantic import JsonValue
 
 from api.answers import json_answer, matches_tag
 from api.dependencies import Page, Read, Service
-from api.described import make_router
+from api.description.described import make_router
 from api.problems import problem_responses
 from api.routes.tasks import Number
 from api.schemas.common import ModelPath
-from core.protocol.answers.task_image import Split, TaskImagePage
-from core.requests import task_images
+from core.contract.responses.task_image import Split, TaskImagePage
+from core.tasks import task_images
 
 router = make_router("tasks")
 

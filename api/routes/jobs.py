@@ -8,6 +8,7 @@ from fastapi import Header, Query, Request, Response
 from pydantic import JsonValue
 
 from api.answers import answer_queued, json_answer, matches_tag
+from api.authentication.guard import mark_polling
 from api.dependencies import (
     LIMIT,
     Bell,
@@ -20,7 +21,7 @@ from api.dependencies import (
     Service,
     Write,
 )
-from api.described import make_router
+from api.description.described import make_router
 from api.downloads import DOWNLOAD_HEADERS, download_responses, serve_file
 from api.event_stream import (
     EVENT_STREAM,
@@ -31,15 +32,11 @@ from api.event_stream import (
     event_id,
     follow_events,
 )
-from api.guard import mark_polling
 from api.problems import problem_responses
 from api.schemas.common import JobPath
 from api.schemas.jobs import Retry
-from core.db.kinds import Kind
-from core.db.polling import EventRow, JobRow, PollingReads
-from core.db.states import Action, State
-from core.errors import Invalid
-from core.protocol.answers.event import (
+from core.admission.admission import Admission, JobLimits
+from core.contract.responses.event import (
     EventOut,
     EventPage,
     EventType,
@@ -51,13 +48,17 @@ from core.protocol.answers.event import (
     PointPage,
     ProgressData,
 )
-from core.protocol.answers.job import JobOut, JobPage
-from core.requests import job_answer, jobs, retries
+from core.contract.responses.job import JobOut, JobPage
+from core.database.kinds import Kind
+from core.database.polling import EventRow, JobRow, PollingReads
+from core.database.states import Action, State
+from core.errors import Invalid
+from core.jobs import job_response, jobs
+from core.jobs.anytime import anytime_file
 from core.requests.actor import Actor
-from core.requests.admission import Admission, JobLimits
-from core.requests.anytime import anytime_file
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339
+from core.tasks import retries
 
 router = make_router("jobs")
 
@@ -87,14 +88,14 @@ async def read(
     """Return one job; poll it with `If-None-Match`."""
     row = await _find_job(request, actor, job)
     aside = await _load_aside(request, row)
-    tag = job_answer.build_etag(row, aside)
+    tag = job_response.build_etag(row, aside)
     # Clients poll this most of all, so it avoids building an object for its headers.
     for name, value in request.scope["headers"]:
         if name == b"if-none-match" and matches_tag(value.decode("latin-1"), tag):
             return Response(status_code=304, headers={"ETag": tag})
     # Retry-After asks a client to poll again, which a finished job does not need.
     headers = {"ETag": tag} if row.finished_at is not None else {"ETag": tag, **RETRY_AFTER}
-    encoded_jobs: job_answer.EncodedJobs = request.app.state.encoded_jobs
+    encoded_jobs: job_response.EncodedJobs = request.app.state.encoded_jobs
     return Response(encoded_jobs.encode(row, aside, tag), 200, headers, "application/json")
 
 
@@ -342,18 +343,18 @@ async def _read_events(
     )
 
 
-async def _load_aside(request: Request, row: JobRow) -> job_answer.Aside:
+async def _load_aside(request: Request, row: JobRow) -> job_response.Aside:
     """Return the parts of a job's response beside its row; query again only for a task that stops
     it."""
     device = None
     if row.wants_gpus is not None:
-        device = job_answer.missing_device(row, row.wants_gpus, row.device_seen, time.time())
-    base = job_answer.find_base_job(row)
+        device = job_response.missing_device(row, row.wants_gpus, row.device_seen, time.time())
+    base = job_response.find_base_job(row)
     if row.stop_task is None or base is not None:
-        return job_answer.Aside(row.outcome, base=base, device=device)
+        return job_response.Aside(row.outcome, base=base, device=device)
     stop_fields = await _get_polling(request).find_stop(row.model_id, row.stop_task)
-    stop = None if stop_fields is None else job_answer.Stop(row.stop_task, *stop_fields)
-    return job_answer.Aside(row.outcome, stop, device=device)
+    stop = None if stop_fields is None else job_response.Stop(row.stop_task, *stop_fields)
+    return job_response.Aside(row.outcome, stop, device=device)
 
 
 async def _find_job(request: Request, actor: Actor, job_id: str) -> JobRow:

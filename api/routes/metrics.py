@@ -8,11 +8,11 @@ from pydantic import JsonValue
 
 from api.answers import matches_tag
 from api.dependencies import Read, Service
-from api.described import make_router
+from api.description.described import make_router
 from api.schemas.common import ModelPath
-from core.protocol.answers.metrics import MetricsOut
-from core.requests import metrics
-from core.requests.metrics import Window
+from core.contract.responses.versions.metrics import MetricsOut
+from core.versions import metrics
+from core.versions.metrics import Window
 
 router = make_router("metrics")
 

@@ -17,16 +17,18 @@ from api.dependencies import (
     Service,
     Write,
 )
-from api.described import make_router
+from api.description.described import make_router
 from api.problems import problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.models import ModelIn, ModelPatch
-from core.protocol.answers.memory import MemoryOut
-from core.protocol.answers.model import ModelOut, ModelPage
-from core.protocol.answers.model_change import ModelChange, NewModel
-from core.requests import idempotency, memory, model_deletion, models, pretrained
-from core.requests.admission import Admission
-from core.requests.new_model import Limits
+from core.admission.admission import Admission
+from core.bases import pretrained
+from core.contract.responses.model import ModelOut, ModelPage
+from core.contract.responses.model_change import ModelChange, NewModel
+from core.contract.responses.versions.memory import MemoryOut
+from core.models import memory, model_deletion, models
+from core.models.new_model import Limits
+from core.requests import idempotency
 
 router = make_router("models")
 

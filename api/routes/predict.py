@@ -6,7 +6,7 @@ from fastapi import Depends, Query, Request, Response
 from pydantic import JsonValue
 
 from api.dependencies import Predict, Service
-from api.described import make_router
+from api.description.described import make_router
 from api.predict.asking import Asked, predict_images
 from api.predict.body import HeldResponse
 from api.predict.form import FIELDS
@@ -14,8 +14,8 @@ from api.predict.images import FILES
 from api.problems import problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
+from core.contract.responses.versions.predict import PredictOut
 from core.ingest.limits import PREDICT_IMAGES
-from core.protocol.answers.predict import PredictOut
 
 router = make_router("predict")
 

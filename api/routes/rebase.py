@@ -14,15 +14,17 @@ from api.dependencies import (
     Service,
     Write,
 )
-from api.described import make_router
+from api.description.described import make_router
 from api.problems import problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.models import RebaseFinish, RebaseIn
-from core.protocol.answers.rebase import RebaseOut
-from core.protocol.base import ModelBase
-from core.requests import idempotency, pretrained, rebase, rebase_comparison, rebase_finish
-from core.requests.admission import Admission
-from core.requests.new_model import Limits
+from core.admission.admission import Admission
+from core.bases import pretrained
+from core.contract.base import ModelBase
+from core.contract.responses.versions.rebase import RebaseOut
+from core.models.new_model import Limits
+from core.rebase import rebase, rebase_comparison, rebase_finish
+from core.requests import idempotency
 
 router = make_router("models")
 

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import JsonValue, ValidationError
 
 from api.answers import answer_queued, json_answer
+from api.authentication.guard import MAX_JSON_BYTES, read_body
 from api.dependencies import (
     Bell,
     BlobStore,
@@ -23,9 +24,8 @@ from api.dependencies import (
     Service,
     Write,
 )
-from api.described import make_router
-from api.fair_share import release_slot, retake_slot
-from api.guard import MAX_JSON_BYTES, read_body
+from api.description.described import make_router
+from api.limits.fair_share import release_slot, retake_slot
 from api.problems import problem_responses
 from api.schemas.common import FreeName, ModelPath
 from api.schemas.jobs import Retry
@@ -37,18 +37,20 @@ from api.uploads.head import Head, Terms
 from api.uploads.order import BatchRequest, Order, options_in, recipe_in
 from api.uploads.repeat import Repeat
 from api.uploads.upload import Upload, upload_by
+from core.admission.admission import Admission, JobLimits
+from core.contract.patch import RecipePatch
+from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy, Report
+from core.contract.responses.job import JobOut
+from core.contract.responses.task import Accepted, TaskOut, TaskPage
 from core.errors import Invalid, InvalidRecipe
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import UPLOAD_TYPES
 from core.ingest.sniff import detect_format
-from core.protocol.answers.job import JobOut
-from core.protocol.answers.task import Accepted, TaskOut, TaskPage
-from core.protocol.patch import RecipePatch
-from core.protocol.report import ConflictsPolicy, DuplicatesPolicy, Report
-from core.requests import idempotency, settling, submission, tasks, validations, whole_uploads
-from core.requests.admission import Admission, JobLimits
-from core.requests.sent_batch import Done
-from core.requests.whole_uploads import Whole
+from core.requests import idempotency
+from core.tasks import settling, submission, tasks, validations
+from core.tasks.sent_batch import Done
+from core.uploads import whole_uploads
+from core.uploads.whole_uploads import Whole
 
 router = make_router("tasks")
 log = structlog.get_logger(__name__)
@@ -227,7 +229,7 @@ async def _from_upload(order: Order, head: Head) -> Response:
     it.
 
     Raises:
-        NotFound, UploadIncomplete: see `core.requests.whole_uploads.find_whole`.
+        NotFound, UploadIncomplete: see `core.uploads.whole_uploads.find_whole`.
     """
     upload, actor = order.upload, order.actor
     db, settings = upload.db, upload.settings

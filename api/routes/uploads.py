@@ -11,15 +11,16 @@ from pydantic import JsonValue
 
 from api.answers import json_answer
 from api.dependencies import Config, Db, IdempotencyKey, ObjectStore, Page, Read, Write
-from api.described import make_router
+from api.description.described import make_router
 from api.problems import problem_responses
 from api.uploads import tus
 from api.uploads.head import Terms, sha256_in
 from api.uploads.piece import check_size, hold_upload, receive_piece
 from api.uploads.upload import Upload, upload_by
+from core.contract.responses.upload import UploadOut, UploadPage
 from core.errors import BodyTooLarge, UnsupportedType
-from core.protocol.answers.upload import UploadOut, UploadPage
-from core.requests import idempotency, uploads
+from core.requests import idempotency
+from core.uploads import uploads
 
 
 async def _require_tus(

@@ -16,15 +16,15 @@ from api.dependencies import (
     ServiceParts,
     Write,
 )
-from api.described import make_router
+from api.description.described import make_router
 from api.downloads import DOWNLOAD_HEADERS, download_responses, redirect_to_store, serve_file
 from api.problems import problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPatch, VersionPath
+from core.contract.responses.versions.version import FileList, ResultPage, VersionOut, VersionPage
 from core.export.registry import FORMATS
-from core.protocol.answers.version import FileList, ResultPage, VersionOut, VersionPage
-from core.requests import export_jobs, exports, versions
 from core.requests.actor import files_of
+from core.versions import export_jobs, exports, versions
 
 router = make_router("versions")
 

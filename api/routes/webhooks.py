@@ -6,11 +6,11 @@ from fastapi import Path, Query, Response
 
 from api.answers import json_answer
 from api.dependencies import Config, Db, Page, Read, Write
-from api.described import make_router
+from api.description.described import make_router
 from api.problems import problem_responses
-from api.routes.keys import NO_STORE
+from api.routes.service.keys import NO_STORE
 from api.schemas.owners import WebhookIn, WebhookPatch
-from core.protocol.answers.webhook import (
+from core.contract.responses.webhook import (
     DeliveryDetail,
     DeliveryPage,
     NewWebhook,
@@ -18,7 +18,7 @@ from core.protocol.answers.webhook import (
     WebhookOut,
     WebhookPage,
 )
-from core.requests import webhook_deliveries, webhooks
+from core.webhooks import webhook_deliveries, webhooks
 
 router = make_router("webhooks")
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
-from core import characters
+from core.text import characters
 
 ModelPath = Annotated[str, Path(description="Id or name of the model", max_length=63)]
 JobPath = Annotated[str, Path(description="Id of the job", max_length=40)]
@@ -16,7 +16,7 @@ FreeName = Annotated[
     StringConstraints(min_length=1, max_length=characters.MAX_NAME_CHARS),
     AfterValidator(characters.clean_name),
 ]
-"""A name that a person chose, in any script (`core.characters`)."""
+"""A name that a person chose, in any script (`core.text.characters`)."""
 Prose = Annotated[
     str,
     StringConstraints(max_length=characters.MAX_PROSE_CHARS),

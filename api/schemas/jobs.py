@@ -1,7 +1,7 @@
 """Request bodies about jobs."""
 
 from api.schemas.common import Body
-from core.protocol.patch import RecipePatch
+from core.contract.patch import RecipePatch
 
 
 class Retry(Body):

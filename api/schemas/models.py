@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from api.schemas.common import Body, Prose, Reason
-from core import characters
+from core.contract.patch import ArchitectureIn, RecipePatch
+from core.contract.responses.model import Scenario
 from core.ids import NAME_PATTERN
-from core.protocol.answers.model import Scenario
-from core.protocol.patch import ArchitectureIn, RecipePatch
+from core.text import characters
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=63)]
 Rate = Annotated[float, Field(ge=0, le=1)]

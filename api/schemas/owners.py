@@ -5,15 +5,11 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from api.schemas.common import Body, FreeName
+from core.contract.webhook import EVENTS, WebhookEvent, WebhookFormat
 from core.ids import NAME_PATTERN
-from core.protocol.webhook import EVENTS, WebhookEvent, WebhookFormat
-from core.public_address import MAX_URL_CHARS
+from core.keys.predict_keys import LEAST_REQUESTS_PER_S, MOST_IMAGES_PER_DAY, MOST_REQUESTS_PER_S
+from core.network.public_address import MAX_URL_CHARS
 from core.requests.actor import Scope
-from core.requests.predict_keys import (
-    LEAST_REQUESTS_PER_S,
-    MOST_IMAGES_PER_DAY,
-    MOST_REQUESTS_PER_S,
-)
 
 
 class KeyIn(Body):

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from api.schemas.common import Body, FreeName, Reason
-from core.protocol.patch import RecipePatch
+from core.contract.patch import RecipePatch
 
 
 class Settle(Body):

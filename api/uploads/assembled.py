@@ -9,13 +9,13 @@ from anyio import CapacityLimiter, to_thread
 from api.uploads.body import Received, open_spool_file
 from api.uploads.head import RESERVED_DISK_BYTES, Look
 from api.uploads.spool_file import SpoolFile
-from core.db.session import Database
+from core.database.session import Database
 from core.errors import DigestMismatch, NoSpace
 from core.failpoints import hit_failpoint
 from core.requests.actor import Actor
-from core.requests.whole_uploads import Whole, read_contents
 from core.settings import Settings
-from core.store import Store
+from core.storage import Store
+from core.uploads.whole_uploads import Whole, read_contents
 
 _assemblies = CapacityLimiter(2)
 """Limits uploads being joined at once in one process: each keeps a core and a disk busy."""

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from starlette.requests import Request
 
-from api.fair_share import release_slot
+from api.limits.fair_share import release_slot
 from api.uploads.form import FormFile
 from api.uploads.head import Head, Look, Terms
 from api.uploads.spool_file import SpoolFile
-from core import spool
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, DigestMismatch
+from core.files import spool
 from core.ids import new_id
 from core.settings import Settings
 

@@ -8,7 +8,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from api.uploads.spool_file import SpoolFile
 from core.errors import BodyTooLarge, BodyTruncated, Invalid
-from core.nearest import did_you_mean
+from core.text.nearest import did_you_mean
 
 MAX_FIELD_BYTES = 64 << 10
 

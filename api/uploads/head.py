@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from python_multipart.multipart import parse_options_header
 from starlette.requests import Request
 
-from api.guard import declared_length
+from api.authentication.guard import declared_length
 from core.errors import BodyTooLarge, Invalid, NoSpace, UnsupportedType
 from core.settings import Settings
 

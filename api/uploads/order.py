@@ -12,24 +12,25 @@ from anyio import CapacityLimiter, to_thread
 from api.strict_json import parse_json
 from api.uploads.body import Received
 from api.uploads.upload import Upload
-from core.catalogue import Catalogue
-from core.doorbell import Doorbell
+from core.admission.admission import Admission
+from core.contract.patch import RecipePatch
+from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy
 from core.errors import Invalid, InvalidRecipe
 from core.ingest.inspect import inspect_archive
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.rules.options import read_options
-from core.protocol.patch import RecipePatch
-from core.protocol.report import ConflictsPolicy, DuplicatesPolicy
+from core.jobs.doorbell import Doorbell
+from core.recipe.catalogue import Catalogue
 from core.recipe.stored import MAX_RECIPE_BYTES
-from core.requests import idempotency, submission
+from core.requests import idempotency
 from core.requests.actor import Actor
-from core.requests.admission import Admission
-from core.requests.sent_batch import Batch
-from core.requests.submission import Submission
-from core.requests.whole_uploads import Whole
-from core.store import Store
+from core.storage import Store
+from core.tasks import submission
+from core.tasks.sent_batch import Batch
+from core.tasks.submission import Submission
+from core.uploads.whole_uploads import Whole
 
 _inspections = CapacityLimiter(2)
 """Limits archives inspected at once in one process: each takes up to 300 bytes per entry and a

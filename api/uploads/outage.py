@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.db.session import is_outage
+from core.database.session import is_outage
 
 log = structlog.get_logger(__name__)
 

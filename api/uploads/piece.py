@@ -1,6 +1,6 @@
 """A piece of a resumable upload: held, received, and kept even if it is cut off.
 
-The request holds the upload in the database while it writes (`core.requests.uploads`), so that any
+The request holds the upload in the database while it writes (`core.uploads.uploads`), so that any
 API process may receive the next piece.
 """
 
@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 from anyio import to_thread
 from starlette.requests import Request
 
-from api.fair_share import release_slot
+from api.limits.fair_share import release_slot
 from api.uploads.body import Writer, check_digest, open_spool_file, stream_body
 from api.uploads.head import Head
 from api.uploads.outage import suppress_outage
 from api.uploads.tus import Checksum, is_last_piece
-from core.db.session import Database
+from core.database.session import Database
 from core.errors import (
     BodyTimeout,
     BodyTooLarge,
@@ -27,10 +27,10 @@ from core.errors import (
     PerennialError,
 )
 from core.failpoints import hit_failpoint
-from core.requests import uploads
 from core.requests.actor import Actor
-from core.requests.uploads import LEAST_BYTES, Piece, Writing
 from core.settings import Settings
+from core.uploads import uploads
+from core.uploads.uploads import LEAST_BYTES, Piece, Writing
 
 
 @asynccontextmanager
@@ -38,7 +38,7 @@ async def hold_upload(
     db: Database, actor: Actor, upload: str, offset: int
 ) -> AsyncIterator[Writing]:
     """Hold an upload while the block writes to it. Raises as
-    `core.requests.uploads.begin_writing`.
+    `core.uploads.uploads.begin_writing`.
     """
     writing = await to_thread.run_sync(uploads.begin_writing, db, actor, upload, offset)
     renewing = asyncio.create_task(_renew_hold(db, writing))

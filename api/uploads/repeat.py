@@ -15,7 +15,7 @@ from api.answers import json_answer
 from api.uploads.body import Received
 from api.uploads.head import Head, Terms
 from api.uploads.outage import suppress_outage
-from core.db.session import Database
+from core.database.session import Database
 from core.requests import idempotency
 from core.requests.actor import Actor
 

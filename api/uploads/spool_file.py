@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 from api.uploads.head import Look
-from core import disk, spool
 from core.errors import BodyTooLarge
+from core.files import disk, spool
 from core.ingest.sniff import SNIFF_BYTES
 
 

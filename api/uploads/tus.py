@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.errors import Invalid, ProtocolVersion
-from core.requests.uploads import LEAST_BYTES, State
+from core.uploads.uploads import LEAST_BYTES, State
 
 PATH = "/v1/uploads"
 VERSION = "1.0.0"

@@ -13,7 +13,7 @@ from api.dependencies import Config, Db, IdempotencyKey
 from api.uploads.body import Received, receive_body
 from api.uploads.head import Head, Terms, check_head
 from api.uploads.repeat import Repeat
-from core.db.session import Database
+from core.database.session import Database
 from core.errors import TooManyRequests
 from core.requests import idempotency
 from core.requests.actor import Actor

@@ -23,12 +23,12 @@ from bench.experiment import joint
 from bench.experiment.data import Files
 from bench.experiment.plan import Base, DataSet, Images, Method, Patch, Plan, PlanError
 from bench.experiment.readout import HeldOut
-from core import packaged_base
-from core.code_version import code_version
 from core.errors import InvalidRecipe
-from core.learn.catalogue import build_catalogue
-from core.learn.networks import parse_architecture
-from core.learn.recipe import Recipe
+from core.learning.catalogue import build_catalogue
+from core.learning.networks import parse_architecture
+from core.learning.recipe import Recipe
+from core.packaged import packaged_base
+from core.recipe.code_version import code_version
 from core.recipe.merge import merge_recipe
 from core.recipe.resolve import resolve
 

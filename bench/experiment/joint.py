@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from torch import Tensor, tensor
 from torch.nn import functional
 
-from core.learn.context import Batch, Context
-from core.learn.methods import registry
-from core.learn.methods.finetune import Finetune
-from core.learn.recipe import Recipe, Strict
+from core.learning.methods import registry
+from core.learning.methods.finetune import Finetune
+from core.learning.recipe import Recipe, Strict
+from core.learning.training.context import Batch, Context
 
 
 class Groups(Strict):

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.experiment.grid import Cell, Run
 from bench.experiment.runs import Store
-from core.matrix import Row, Stages, mean_defined
+from core.statistics.matrix import Row, Stages, mean_defined
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from bench.experiment.plan import PlanError
-from worker.child import MALLOC
+from worker.attempts.child import MALLOC
 
 ENVIRONMENT = {**MALLOC, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learn.dataset import Dataset
-from core.learn.method import Method
-from core.learn.networks import Network
-from core.learn.precision import Inputs
-from core.learn.state import load_tensors
+from core.learning.data.dataset import Dataset
+from core.learning.methods.method import Method
+from core.learning.networks import Network
+from core.learning.precision import Inputs
+from core.learning.state import load_tensors
 
 BATCH = 256
 

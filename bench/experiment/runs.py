@@ -21,16 +21,16 @@ from bench.experiment.grid import BaseRun, PackagedStart, Run
 from bench.experiment.readout import HeldOut, Old, read_out, retention
 from bench.experiment.unfinished import Regular, Stage, Stages, clock_of, write_json
 from bench.job_run import run_job
-from core import packaged_base
-from core.learn import image_packs
-from core.learn.control import Control, PipeControl
-from core.learn.failures import classify_error
-from core.learn.method import Method
-from core.learn.networks import Network
-from core.learn.precision import Inputs
-from core.learn.state import TYPES
-from core.protocol.job_spec import LocalPart
-from core.protocol.manifest import STATISTICS
+from core.contract.jobs.job_spec import LocalPart
+from core.contract.manifest import STATISTICS
+from core.learning.data import image_packs
+from core.learning.methods.method import Method
+from core.learning.networks import Network
+from core.learning.precision import Inputs
+from core.learning.state import TYPES
+from core.learning.training.control import Control, PipeControl
+from core.learning.training.failures import classify_error
+from core.packaged import packaged_base
 
 AGAIN = ("killed", "memory")
 """Failures that need not come again: such runs are tried again at the next start."""
@@ -113,7 +113,7 @@ def run_and_record(run: Run, store: Store, control_fd: int) -> None:
 @joint.registered()
 def execute(run: Run, store: Store, control: Control, stages: Stages) -> dict[str, Any]:
     """The record of a run that ends; `stages` grows with each task. Raises as
-    `core.learn.job.run`.
+    `core.learning.training.job.run`.
     """
     first, old = _first(run.config), None
     if isinstance(run.base, PackagedStart):

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from core.learn.control import Control
-from core.protocol.control_request import ControlRequest
+from core.contract.jobs.control_request import ControlRequest
+from core.learning.training.control import Control
 
 SNAPSHOT_S = 60.0
 """Between two snapshots."""

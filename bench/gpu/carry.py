@@ -2,7 +2,7 @@
 
     python -m bench.gpu.carry [--to .carry/wheels] [--python 3.12] [--add PACKAGE …]
 
-The machine has PyTorch, NumPy and pytest; it lacks what `core.learn` imports besides. Versions are
+The machine has PyTorch, NumPy and pytest; it lacks what `core.learning` imports besides. Versions are
 those of `constraints.txt`. Nothing is installed here. There, the wheels are unpacked into a folder
 that goes on the path:
 

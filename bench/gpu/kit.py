@@ -18,8 +18,8 @@ from conformance import SMALL
 from streams import Bench, Learned
 from torch import Tensor
 
-from core.learn.methods import registry
-from core.protocol.control_request import ControlRequest
+from core.contract.jobs.control_request import ControlRequest
+from core.learning.methods import registry
 
 __all__ = ["SMALL", "Bench", "Learned"]
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from core.protocol.document import Document, Number
+from core.contract.document import Document, Number
 
 Status = Literal["ok", "failed", "timed out", "not run"]
 

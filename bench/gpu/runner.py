@@ -26,7 +26,7 @@ from bench.gpu.result import Machine, Result, StepResult, read_result, write_res
 from bench.gpu.steps import BUDGETS_S, DEVICES, Device, Program, Step, format_plan, steps_of
 
 ROOT = Path(__file__).resolve().parents[2]
-KIT = ROOT / "tests" / "core" / "learn" / "kit"
+KIT = ROOT / "tests" / "core" / "learning" / "kit"
 LOG_LINES = 30
 MIN_LEFT_S = 5.0
 """A step is not started with less than this left of the budget: its imports alone take as long."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from worker.device_check import driver_version
+from worker.devices.device_check import driver_version
 
 Case = TypeVar("Case")
 Figures = TypeVar("Figures")

@@ -23,10 +23,15 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from bench.experiment.data import read_idx
-from core import near
-from core.ingest import contradictions
-from core.ingest.contradictions import Contradictions, digest_pixels, find_earlier, find_within
-from core.ingest.traces import Traces, read_traces, write_traces
+from core.ingest.findings import contradictions
+from core.ingest.findings.contradictions import (
+    Contradictions,
+    digest_pixels,
+    find_earlier,
+    find_within,
+)
+from core.ingest.findings.traces import Traces, read_traces, write_traces
+from core.statistics import near
 
 IMAGES, PLANTED, TASKS, OF_TASK = 5000, 200, 200, 300
 Images = np.ndarray

@@ -20,11 +20,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from core.learn import job
-from core.learn.catalogue import build_catalogue
-from core.learn.state import load_tensors
-from core.protocol.job_event import JobEvent, PhaseEvent
-from core.protocol.job_spec import JobSpec
+from core.contract.jobs.job_event import JobEvent, PhaseEvent
+from core.contract.jobs.job_spec import JobSpec
+from core.learning.catalogue import build_catalogue
+from core.learning.state import load_tensors
+from core.learning.training import job
 from core.recipe.resolve import resolve
 
 GOAL = 5.0

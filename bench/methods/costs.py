@@ -37,18 +37,18 @@ from torch.profiler import ProfilerActivity, profile
 
 from bench.job_run import run_job
 from bench.methods.theory import expected
+from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.job_spec import LocalPart
 from core.ingest.dataset import open_dataset, write_dataset
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
-from core.learn import image_packs
-from core.learn.catalogue import build_catalogue
-from core.learn.methods import registry
-from core.learn.state import TYPES, save_tensors
-from core.protocol.control_request import ControlRequest
-from core.protocol.job_spec import LocalPart
+from core.learning.catalogue import build_catalogue
+from core.learning.data import image_packs
+from core.learning.methods import registry
+from core.learning.state import TYPES, save_tensors
 from core.recipe.resolve import resolve
 from core.settings import Settings
-from worker.child import MALLOC
+from worker.attempts.child import MALLOC
 
 GOALS = {
     "ewc": 1.2,

@@ -21,14 +21,14 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.methods.optimizer_step import timed
-from core.learn.curvature.curvature import Curvature
-from core.learn.curvature.estimate import CurvatureEstimator, Kind
-from core.learn.curvature.fisher import rademacher_cotangents
-from core.learn.curvature.layers import layers_of
-from core.learn.networks import HeadSpec, ImageSpec, build_network
-from core.learn.networks.linearised import LinearisedNetwork
-from core.learn.precision import autocast, place_network
-from core.learn.squared_loss import squared_errors
+from core.learning.curvature.curvature import Curvature
+from core.learning.curvature.estimate import CurvatureEstimator, Kind
+from core.learning.curvature.fisher import rademacher_cotangents
+from core.learning.curvature.layers import layers_of
+from core.learning.methods.squared_loss import squared_errors
+from core.learning.networks import HeadSpec, ImageSpec, build_network
+from core.learning.networks.linear.linearised import LinearisedNetwork
+from core.learning.precision import autocast, place_network
 
 CLASSES = 10
 GOAL = 1.70

@@ -24,12 +24,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from bench.methods.optimizer_step import timed
-from core.learn.networks import HeadSpec, ImageSpec, build_network, meta_backbone
-from core.learn.networks.dne.network import ExpandedNetwork
-from core.learn.networks.dne.packed import Packed, packing_is_faster
-from core.learn.networks.dne.task_attention import TaskAttention
-from core.learn.networks.growing import Classifier, OlderFeatures, blockwise_linear
-from core.learn.precision import autocast, place_network
+from core.learning.networks import HeadSpec, ImageSpec, build_network, meta_backbone
+from core.learning.networks.dne.network import ExpandedNetwork
+from core.learning.networks.dne.packed import Packed, packing_is_faster
+from core.learning.networks.dne.task_attention import TaskAttention
+from core.learning.networks.growing import Classifier, OlderFeatures, blockwise_linear
+from core.learning.precision import autocast, place_network
 
 PER_TASK = 10
 

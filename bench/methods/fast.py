@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from worker.child import MALLOC
+from worker.attempts.child import MALLOC
 
 SOURCE, TARGET = 1, 2
 SHOWN_STEPS = (1, 5, 13, 34, 89)
@@ -160,7 +160,7 @@ class Bench:
         self, tasks: Sequence[Part], recipe: dict[str, Any], parent: dict[str, Any]
     ) -> dict[str, Any]:
         from bench.job_run import run_job
-        from core.learn.catalogue import build_catalogue
+        from core.learning.catalogue import build_catalogue
         from core.recipe.resolve import resolve
 
         self._runs += 1

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from core.learn.curvature.fisher import Kind, diagonal_fisher
-from core.learn.curvature.per_sample import CHUNK
-from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learning.curvature.fisher import Kind, diagonal_fisher
+from core.learning.curvature.per_sample import CHUNK
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 
 CLASSES = 10
 GOAL = 1.2

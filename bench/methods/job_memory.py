@@ -16,15 +16,15 @@ import torch
 from safetensors.torch import save_file
 
 from bench.job_run import whole
-from core.catalogue import load_catalogue
-from core.protocol.job_event import DoneEvent, JobEvent
+from core.admission.admission import Work, estimate_memory
+from core.admission.network_size import size_of
+from core.contract.jobs.job_event import DoneEvent, JobEvent
 from core.recipe.architecture import complete_architecture
+from core.recipe.catalogue import load_catalogue
 from core.recipe.resolve import resolve
-from core.requests.admission import Work, estimate_memory
-from core.requests.network_size import size_of
 from core.settings import Settings
-from worker.child import Zygote
-from worker.memory import read_resident_bytes
+from worker.attempts.child import Zygote
+from worker.attempts.memory import read_resident_bytes
 
 NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
     "mlp": ({"name": "mlp", "hidden": [4096, 4096]}, 32),

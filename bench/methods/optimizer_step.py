@@ -19,11 +19,11 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learn.optim.build import NamedOptimizer
-from core.learn.optim.olor import Anchored, layer_iotas
-from core.learn.precision import autocast, place_network
-from core.learn.recipe import OlorRecipe, OptimizerRecipe
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learning.optimizers.build import NamedOptimizer
+from core.learning.optimizers.olor import Anchored, layer_iotas
+from core.learning.precision import autocast, place_network
+from core.learning.recipe import OlorRecipe, OptimizerRecipe
 
 WARM = 3
 GOALS = {"cpu": 1.10, "cuda": 1.03}

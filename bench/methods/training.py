@@ -6,7 +6,7 @@ Same network, batch, data, threads and optimizer. Both bare loops hold normalise
 RAM. `stock` is what one gets without thinking: PyTorch's default memory format, in a process with
 the system's defaults. `tuned` has what the product sets itself: channels_last where there are
 convolutions, and the malloc settings of a worker's jobs. The product's side is what a worker runs:
-`core.learn.job` from a dataset file, in a process with these settings. All take turns, each in a
+`core.learning.training.job` from a dataset file, in a process with these settings. All take turns, each in a
 new process; ratios are those of medians in one run. Without `--precisions`, bfloat16 is measured
 where the CPU has it in hardware.
 
@@ -85,7 +85,7 @@ def main() -> None:
 
 def _fast_precisions() -> list[str]:
     """Those that this CPU computes in hardware."""
-    from core.learn.precision import has_fast_bfloat16
+    from core.learning.precision import has_fast_bfloat16
 
     return ["float32", "bfloat16"] if has_fast_bfloat16() else ["float32"]
 
@@ -119,7 +119,7 @@ def bare(case: dict[str, Any], file: Path, threads: int, precision: str, *, tune
     from torch.nn import functional
 
     from core.ingest.dataset import open_dataset
-    from core.learn.networks import HeadSpec, ImageSpec, build_network
+    from core.learning.networks import HeadSpec, ImageSpec, build_network
 
     torch.set_num_threads(threads)
     pixels, labels = open_dataset(file)
@@ -174,7 +174,7 @@ def product(case: dict[str, Any], file: Path, threads: int, precision: str) -> f
     """Images per second of the job that a worker runs."""
     from bench.job_run import run_job
     from core.ingest.dataset import open_dataset
-    from core.learn.catalogue import build_catalogue
+    from core.learning.catalogue import build_catalogue
     from core.recipe.resolve import resolve
 
     count = len(open_dataset(file)[1])
@@ -211,7 +211,7 @@ def product(case: dict[str, Any], file: Path, threads: int, precision: str) -> f
 
 
 def _run(side: str, precision: str, case: str, file: Path, threads: int) -> float:
-    from worker.child import MALLOC
+    from worker.attempts.child import MALLOC
 
     environment = {**os.environ, **({} if side == "stock" else MALLOC)}
     command = [

@@ -21,11 +21,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from core.learn.analytic import ridge
-from core.learn.analytic.linear import append_ones, draw_matrix, project_features
-from core.learn.analytic.sums import Sums
-from core.learn.networks import HeadSpec, ImageSpec, build_network
-from core.requests.admission import SOLVING
+from core.admission.admission import SOLVING
+from core.learning.analytic import ridge
+from core.learning.analytic.linear import append_ones, draw_matrix, project_features
+from core.learning.analytic.sums import Sums
+from core.learning.networks import HeadSpec, ImageSpec, build_network
 
 BATCH, SIZE, GOAL = 256, 32, 1.3
 LARGE, LARGE_CLASSES = 2049, 100

@@ -27,13 +27,17 @@ from torch import Tensor
 
 from bench.research import closed_forms
 from bench.research.closed_forms import Features, Prepared, Scores, encode, fit_auto, pass_images
-from core.learn.analytic import discriminant
-from core.learn.analytic.sums import Sums
-from core.learn.calibration.error import calibration_of, measure_calibration, precision_curve
-from core.learn.calibration.held_out import Logits
-from core.learn.calibration.temperature import fit_temperature
-from core.protocol.figures import Calibration
-from core.sureness import choose_threshold
+from core.contract.figures import Calibration
+from core.learning.analytic import discriminant
+from core.learning.analytic.sums import Sums
+from core.learning.evaluation.calibration.error import (
+    calibration_of,
+    measure_calibration,
+    precision_curve,
+)
+from core.learning.evaluation.calibration.held_out import Logits
+from core.learning.evaluation.calibration.temperature import fit_temperature
+from core.statistics.sureness import choose_threshold
 
 SPLITS, SIX, SMALL, UNKNOWN, NOISE = 100, 6, 2, 4, 100
 """Random halves; images of a small batch, and classes that come as one; every fourth class is never

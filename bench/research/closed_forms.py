@@ -23,17 +23,18 @@ from PIL import Image
 from safetensors.torch import load
 from torch import Tensor
 
-from core import helper_process, imagenet_base, packaged_base
+from core.contract.architecture import Normalisation
+from core.ingest.decoding.resizing import Resizing
 from core.ingest.images import decode_image
-from core.ingest.resizing import Resizing
-from core.learn.analytic import balance, choice, discriminant, ridge
-from core.learn.analytic.linear import append_ones, draw_matrix, project_features
-from core.learn.analytic.sums import Sums
-from core.learn.networks import ImageSpec, build_backbone
-from core.learn.networks.timm_names import find_pretrained
-from core.learn.precision import Inputs
-from core.learn.state import load_tensors, save_tensors
-from core.protocol.architecture import Normalisation
+from core.learning.analytic import balance, choice, discriminant, ridge
+from core.learning.analytic.linear import append_ones, draw_matrix, project_features
+from core.learning.analytic.sums import Sums
+from core.learning.networks import ImageSpec, build_backbone
+from core.learning.networks.backbones.timm_names import find_pretrained
+from core.learning.precision import Inputs
+from core.learning.state import load_tensors, save_tensors
+from core.packaged import imagenet_base, packaged_base
+from core.processes import helper_process
 
 HELD_OUT, RARE, BULK, DRAWS = 50, (6, 12, 25, 50), 20, 3
 """Held-out images of a class at most; images of a rare class; the ratio of a one-sided batch, and
@@ -173,7 +174,7 @@ def read_imagenet(cache: Path) -> dict[str, Tensor]:
     """Convert the package's checkpoint once, in a process of its own."""
     path = cache / "imagenet.safetensors"
     if not path.exists():
-        ended = helper_process.run_module("core.work.imagenet", str(path.resolve()), 600)
+        ended = helper_process.run_module("core.bases.hub.imagenet", str(path.resolve()), 600)
         if ended.returncode:
             raise SystemExit(ended.stderr)
     return load_tensors(path)

@@ -31,21 +31,22 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 from bench.job_run import run_job
-from core import near, packaged_base
 from core.ingest.dataset import open_dataset
 from core.ingest.images import square_array
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.ingest.sniff import detect_format
-from core.learn.catalogue import build_catalogue
-from core.learn.data_findings import SUSPECTS
-from core.learn.networks import HeadSpec, ImageSpec, empty_network
-from core.learn.precision import Inputs
-from core.learn.probe import compute_features
-from core.learn.shift import Labelled, compare_samples, measure_light
-from core.learn.suspects import estimate_probabilities, find_suspects
+from core.learning.catalogue import build_catalogue
+from core.learning.evaluation.probe import compute_features
+from core.learning.networks import HeadSpec, ImageSpec, empty_network
+from core.learning.precision import Inputs
+from core.learning.reports.data_findings import SUSPECTS
+from core.learning.reports.shift import Labelled, compare_samples, measure_light
+from core.learning.reports.suspects import estimate_probabilities, find_suspects
+from core.packaged import packaged_base
 from core.recipe.resolve import resolve
 from core.settings import Settings
+from core.statistics import near
 
 SIZE, SEEDS = 32, 3
 FLIPPED, BRIGHTER = 0.05, 1.2

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-from core.learn.methods.dlcft import DlcftHyper
+from core.learning.methods.dlcft import DlcftHyper
 
 FIRST, LAST = slice(1, 6), slice(-5, None)
 """Updates that are compared."""

@@ -32,8 +32,8 @@ from safetensors.torch import save
 from torch.nn import functional
 
 from bench.experiment.data import read_idx
-from core.learn.networks import ImageSpec, Network, build_network
-from core.learn.networks.edits import replace_relu
+from core.learning.networks import ImageSpec, Network, build_network
+from core.learning.networks.linear.edits import replace_relu
 from perennial import Perennial, types
 from tools import service
 

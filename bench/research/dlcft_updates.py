@@ -41,15 +41,15 @@ from bench.experiment.data import Files
 from bench.experiment.plan import DataSet, Images
 from bench.job_run import run_job
 from bench.research.dlcft_figures import Said, Terms, Update, changed, costs, forecasts
-from core.learn.catalogue import build_catalogue
-from core.learn.dataset import Dataset
-from core.learn.method import Method
-from core.learn.methods.dlcft_memory import CurvatureMemory
-from core.learn.networks import Network
-from core.learn.precision import Inputs
-from core.learn.state import Section, load_tensors
+from core.learning.catalogue import build_catalogue
+from core.learning.data.dataset import Dataset
+from core.learning.methods.dlcft_memory import CurvatureMemory
+from core.learning.methods.method import Method
+from core.learning.networks import Network
+from core.learning.precision import Inputs
+from core.learning.state import Section, load_tensors
 from core.recipe.resolve import resolve
-from worker.child import MALLOC
+from worker.attempts.child import MALLOC
 
 NORMALISE = {"mean": [0.5071, 0.4865, 0.4409], "std": [0.2673, 0.2564, 0.2762]}
 ARCHITECTURE = {"name": "resnet20"}

@@ -39,9 +39,9 @@ from bench.experiment.outcomes import Outcome, collect
 from bench.experiment.plan import Plan
 from bench.experiment.program import run
 from bench.experiment.runs import Store
-from core.learn.networks import HeadSpec, ImageSpec, build_network
-from core.learn.networks.der_net import ParallelNetwork
-from core.learn.networks.dne.network import ExpandedNetwork
+from core.learning.networks import HeadSpec, ImageSpec, build_network
+from core.learning.networks.der_net import ParallelNetwork
+from core.learning.networks.dne.network import ExpandedNetwork
 
 Json = dict[str, Any]
 ORDER = (

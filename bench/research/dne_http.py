@@ -367,7 +367,7 @@ def _job_process(running: service.Service) -> psutil.Process:
     for found in psutil.Process(running.process.pid).children(recursive=True):
         parent = found.parent()
         if (
-            "worker.zygote" in found.cmdline()
+            "worker.attempts.zygote" in found.cmdline()
             and parent is not None
             and parent.cmdline() == found.cmdline()
         ):

@@ -31,19 +31,19 @@ from torch import Tensor
 from bench.experiment.data import Files
 from bench.experiment.plan import Images
 from bench.research import closed_forms
-from core import imagenet_base, packaged_base
-from core.flips import mcnemar_worse
+from core.contract.gate import GateCheck, GateLimits
+from core.contract.losses import DriftCount, LossCount, Losses, TaskLoss
 from core.ingest.dataset import open_dataset
-from core.learn.analytic import discriminant, ridge
-from core.learn.analytic.linear import append_ones
-from core.learn.analytic.sums import Sums
-from core.learn.networks import ImageSpec, empty_network
-from core.learn.networks.network import HeadSpec
-from core.learn.precision import Inputs, place_network
-from core.line.checks import CHECKS, NEW_GATE, check_losses
-from core.power import detection_probability
-from core.protocol.gate import GateCheck, GateLimits
-from core.protocol.losses import DriftCount, LossCount, Losses, TaskLoss
+from core.learning.analytic import discriminant, ridge
+from core.learning.analytic.linear import append_ones
+from core.learning.analytic.sums import Sums
+from core.learning.networks import ImageSpec, empty_network
+from core.learning.networks.network import HeadSpec
+from core.learning.precision import Inputs, place_network
+from core.lineage.checks import CHECKS, NEW_GATE, check_losses
+from core.packaged import imagenet_base, packaged_base
+from core.statistics.flips import mcnemar_worse
+from core.statistics.power import detection_probability
 
 LOSS = 0.10
 GAINS = (0.0, 0.02, 0.05)

@@ -30,19 +30,19 @@ from torch import Tensor
 from bench.job_run import whole
 from bench.research import closed_forms
 from bench.research.new_user import photo
-from core import imagenet_base, packaged_base
+from core.contract.catalogue import Catalogue
+from core.contract.manifest import PER_TASK, REST
 from core.ingest.images import decode_image
-from core.learn.catalogue import build_catalogue
-from core.learn.control import NoControl
-from core.learn.job import Job
-from core.learn.known_features import KnownFeatures
-from core.learn.method import Method
-from core.learn.methods.registry import METHODS
-from core.learn.networks import Network
-from core.learn.precision import Inputs
-from core.learn.state import load_tensors, save_tensors
-from core.protocol.catalogue import Catalogue
-from core.protocol.manifest import PER_TASK, REST
+from core.learning.catalogue import build_catalogue
+from core.learning.data.known_features import KnownFeatures
+from core.learning.methods.method import Method
+from core.learning.methods.registry import METHODS
+from core.learning.networks import Network
+from core.learning.precision import Inputs
+from core.learning.state import load_tensors, save_tensors
+from core.learning.training.control import NoControl
+from core.learning.training.job import Job
+from core.packaged import imagenet_base, packaged_base
 from core.recipe.resolve import resolve
 from core.recipe.start import new_recipe
 

@@ -32,7 +32,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from core.learn.networks import ImageSpec, build_backbone
+from core.learning.networks import ImageSpec, build_backbone
 
 ARCHIVES = [f"classes_{first:02}-{first + 9:02}.zip" for first in range(0, 60, 10)]
 MEAN, STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)

@@ -32,9 +32,9 @@ from sqlalchemy import Engine, event, select
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from core.db.migrate import upgrade
-from core.db.session import Database
-from core.db.tables import Job, Version
+from core.database.migrate import upgrade
+from core.database.session import Database
+from core.database.tables import Job, Version
 from core.settings import Settings
 from tools.service import lend_catalogue
 from worker.loop import Worker

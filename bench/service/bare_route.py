@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
-from core.db.tables import Job
+from core.database.tables import Job
 
 engine = create_engine(os.environ["BARE_DATABASE_URL"])
 app = FastAPI()

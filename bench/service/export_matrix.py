@@ -23,11 +23,11 @@ from bench.service.exported_networks import (
     plain,
     prompts,
 )
-from core.learn.methods import registry
-from core.learn.networks import get_architectures
-from core.learn.networks.der_net import ParallelNetwork
-from core.learn.networks.dne.network import ExpandedNetwork
-from core.learn.networks.timm_names import RECOMMENDED
+from core.learning.methods import registry
+from core.learning.networks import get_architectures
+from core.learning.networks.backbones.timm_names import RECOMMENDED
+from core.learning.networks.der_net import ParallelNetwork
+from core.learning.networks.dne.network import ExpandedNetwork
 
 PROJECTION = 1000
 """Of the analytic method's random features, its default."""

@@ -26,10 +26,10 @@ import torch
 
 from bench.service.export_matrix import ARCHITECTURES, WAYS, cells, no_such_version
 from bench.service.exported_networks import CHANNELS, MORE, QUICK, Case
-from core.learn.onnx import graph
-from core.learn.onnx.check import compare_graph
-from core.learn.onnx.graph import ExportFailed
-from core.learn.torchvision_import import torchvision_models
+from core.learning.export import graph
+from core.learning.export.check import compare_graph
+from core.learning.export.graph import ExportFailed
+from core.learning.torchvision_import import torchvision_models
 
 
 @dataclass(frozen=True)

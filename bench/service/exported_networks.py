@@ -12,21 +12,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learn.analytic import discriminant, ridge
-from core.learn.analytic.linear import Linear, append_ones, draw_matrix, project_features
-from core.learn.analytic.sums import Sums
-from core.learn.calibration.temperature import fit_temperature
-from core.learn.method import Method
-from core.learn.methods import registry
-from core.learn.methods.analytic import COSINE_TEMPERATURE
-from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learn.networks.der_net import ParallelNetwork
-from core.learn.networks.growing import GrowingNetwork
-from core.learn.networks.linearised import LinearisedNetwork
-from core.learn.networks.prompts import PromptedNetwork
-from core.learn.onnx.answers import Answers
-from core.learn.state import State
-from core.protocol.architecture import Normalisation
+from core.contract.architecture import Normalisation
+from core.learning.analytic import discriminant, ridge
+from core.learning.analytic.linear import Linear, append_ones, draw_matrix, project_features
+from core.learning.analytic.sums import Sums
+from core.learning.evaluation.calibration.temperature import fit_temperature
+from core.learning.export.answers import Answers
+from core.learning.methods import registry
+from core.learning.methods.analytic import COSINE_TEMPERATURE
+from core.learning.methods.method import Method
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learning.networks.der_net import ParallelNetwork
+from core.learning.networks.growing import GrowingNetwork
+from core.learning.networks.linear.linearised import LinearisedNetwork
+from core.learning.networks.prompts import PromptedNetwork
+from core.learning.state import State
 
 CLASSES, CHANNELS, IMAGES = ("cat", "dog", "emu"), 3, 60
 TASKS = ((1, ("cat", "dog")), (2, ("emu", "fox", "gnu")))

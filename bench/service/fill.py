@@ -43,8 +43,8 @@ from bench.service.series import (
     sql_owner_id,
     sql_text,
 )
-from core.db.session import Database
-from core.db.tables import (
+from core.database.session import Database
+from core.database.tables import (
     Alias,
     AliasMove,
     Audit,

@@ -23,16 +23,17 @@ from typing import Any
 
 from sqlalchemy import delete, insert
 
-from core.db.migrate import upgrade
-from core.db.session import Database
-from core.db.tables import Alias, Job, Model, Owner, Task, Upload, Version
+from core.contract.manifest import Manifest
+from core.database.migrate import upgrade
+from core.database.session import Database
+from core.database.tables import Alias, Job, Model, Owner, Task, Upload, Version
 from core.ids import new_id
-from core.protocol.manifest import Manifest
-from core.requests import jobs, uploads
+from core.jobs import jobs
 from core.requests.actor import Actor
-from core.store.folder import FolderStore
-from core.work import claim as claims
-from core.work.uploads import remove_expired
+from core.scheduling import claim as claims
+from core.storage.folder import FolderStore
+from core.uploads import uploads
+from core.uploads.upload_removal import remove_expired
 
 OF_OWNER = 100
 ROWS = 5000

@@ -30,8 +30,8 @@ import httpx2
 import psutil
 
 from bench.service.soak import make_batch
-from core.db.session import Database
-from core.db.tables import Job
+from core.database.session import Database
+from core.database.tables import Job
 from core.settings import Settings
 from tools import service
 

@@ -26,9 +26,9 @@ import numpy as np
 from PIL import Image
 
 from core.errors import Rejected
+from core.ingest.decoding.resizing import LATEST, Resizing
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
-from core.ingest.resizing import LATEST, Resizing
 
 Image.MAX_IMAGE_PIXELS = None
 SIZE = 224

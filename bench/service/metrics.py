@@ -30,18 +30,18 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 from bench.service import load
-from core.db import migrate
-from core.db.measurements import without_figures
-from core.db.session import Database
-from core.db.tables import Model, Version
-from core.protocol.figures import Figures
-from core.protocol.job_result import MeasuredCell
-from core.protocol.manifest import Manifest
+from core.contract.figures import Figures
+from core.contract.jobs.job_result import MeasuredCell
+from core.contract.manifest import Manifest
+from core.database import migrate
+from core.database.measurements import without_figures
+from core.database.session import Database
+from core.database.tables import Model, Version
+from core.publishing.measured import Measurements, write_measured
+from core.publishing.publish import publish_result
+from core.scheduling import claim as claims
 from core.settings import Settings
-from core.store import open_store
-from core.work import claim as claims
-from core.work.measured import Measurements, write_measured
-from core.work.publish import publish_result
+from core.storage import open_store
 from tools import service
 
 CLIENTS = 4

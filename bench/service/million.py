@@ -34,11 +34,11 @@ from bench.service import load
 from bench.service.million_files import ANYTIME_JOB, BASE
 from bench.service.series import MILLION, SMALL
 from bench.service.side import Side, serving, side_of
-from core.db.session import Database
+from core.database.session import Database
+from core.scheduling import claim as claims
 from core.settings import Settings
-from core.store import open_store
-from core.work import claim as claims
-from core.work import sweep
+from core.storage import open_store
+from core.upkeep import sweep
 
 CLIENTS = 4
 GOAL = 1.2
@@ -292,14 +292,14 @@ def _worker(sides: list[Side], only: str) -> list[str]:
 
 
 def _blobs(side: Side, store: object) -> object:
-    from core.store import Blobs
+    from core.storage import Blobs
 
     return Blobs(store, side.settings.make_folder("cache"))  # type: ignore[arg-type]
 
 
 def _used(db: Database) -> None:
     from bench.service.series import digest
-    from core.db import references
+    from core.retention import references
 
     with db.read() as session:
         references.find_used(session, [digest(kind, n) for n in range(40) for kind in "bcdef"])

@@ -13,11 +13,11 @@ from sqlalchemy import select, update
 
 from bench.service.fill import MANIFEST
 from bench.service.series import Size, id_of
-from core.db.session import Database
-from core.db.tables import Alias, Base, Job, Part, Version
-from core.protocol.snapshot import StoredAnytime
+from core.contract.jobs.snapshot import StoredAnytime
+from core.database.session import Database
+from core.database.tables import Alias, Base, Job, Part, Version
 from core.settings import Settings
-from core.store import Blobs, Store
+from core.storage import Blobs, Store
 
 BASE = id_of("bas", 0)
 ANYTIME_JOB = id_of("job", 0)

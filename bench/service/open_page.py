@@ -21,9 +21,9 @@ from typing import Any
 from playwright.sync_api import CDPSession, expect
 
 from bench.service.browser import logged_in
-from core.db import job_log
-from core.db.session import Database
-from core.db.tables import Event
+from core.database import job_log
+from core.database.session import Database
+from core.database.tables import Event
 from core.settings import Settings
 from perennial import Perennial
 from tools import digits, service

@@ -18,8 +18,8 @@ import httpx2
 
 from bench.service.browser import logged_in
 from bench.service.metrics import cpu_s, fill, model_id
-from core.db import migrate
-from core.db.session import Database
+from core.database import migrate
+from core.database.session import Database
 from core.settings import Settings
 from tools import service
 

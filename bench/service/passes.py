@@ -13,8 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from core import imagenet_base, packaged_base
-from core.learn.networks import ImageSpec, build_backbone
+from core.learning.networks import ImageSpec, build_backbone
+from core.packaged import imagenet_base, packaged_base
 from core.recipe.passes import PASSES
 
 IMAGES = 16

@@ -35,24 +35,24 @@ import torch
 from numpy.typing import NDArray
 from sqlalchemy import select
 
-from core import imagenet_base
-from core.db.session import Database
-from core.db.tables import Owner
+from core.contract.jobs.export_job import INPUT
+from core.contract.manifest import Manifest
+from core.database.session import Database
+from core.database.tables import Owner
+from core.ingest.decoding.resizing import FIRST, Resizing
 from core.ingest.images import decode_image
-from core.ingest.resizing import FIRST, Resizing
-from core.learn import predicting
-from core.learn.method import Method
-from core.learn.networks import Network
-from core.learn.onnx import graph
-from core.learn.onnx.answers import Answers
-from core.packaged_base import PACKAGED
-from core.protocol.export_job import INPUT
-from core.protocol.manifest import Manifest
+from core.learning.evaluation import predicting
+from core.learning.export import graph
+from core.learning.export.answers import Answers
+from core.learning.methods.method import Method
+from core.learning.networks import Network
+from core.packaged import imagenet_base
+from core.packaged.packaged_base import PACKAGED
+from core.predictions.predictions import find_predictable
 from core.requests.actor import Actor
-from core.requests.predictions import find_predictable
 from core.settings import Settings
-from core.store import open_store
-from core.store.blobs import Blobs
+from core.storage import open_store
+from core.storage.blobs import Blobs
 from perennial import Perennial
 from tools import service
 

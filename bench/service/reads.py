@@ -22,10 +22,10 @@ from sqlalchemy import update
 from bench.service.million import CLIENTS, GOAL, OF_TASK, Ask, reads
 from bench.service.series import FIRST_OWNERS_MODELS, SMALL, Size, id_of
 from bench.service.side import Side, serving, side_of
-from core.db.session import Database
-from core.db.tables import Task
+from core.database.session import Database
+from core.database.tables import Task
 from core.ingest.dataset import write_dataset
-from core.store import Blobs, open_store
+from core.storage import Blobs, open_store
 
 IMAGES, SIDE = 1000, 32
 """Held-out images of the task that is asked, and their pixels a side."""

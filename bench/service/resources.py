@@ -21,8 +21,8 @@ T_95 = 2.228
 NAMES = {
     "api.app": "api",
     "worker.loop": "worker",
-    "worker.zygote": "zygote",
-    "core.work.predict.helper": "predict helper",
+    "worker.attempts.zygote": "zygote",
+    "core.predictions.helper.helper": "predict helper",
 }
 """A word of the command line to the name of the process."""
 

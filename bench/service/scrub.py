@@ -17,12 +17,12 @@ import threading
 import time
 from pathlib import Path
 
-from core.db.session import Database
-from core.db.tables import Base, Owner, Scrub
+from core.database.session import Database
+from core.database.tables import Base, Owner, Scrub
 from core.ids import new_id
 from core.settings import Settings
-from core.store import Blobs, open_store
-from core.work.scrub import Scrubber
+from core.storage import Blobs, open_store
+from core.upkeep.scrub import Scrubber
 from perennial import Perennial
 from tools import digits, service
 

@@ -17,12 +17,12 @@ from sqlalchemy.engine import make_url
 from bench.service.fill import fill
 from bench.service.million_files import add_files
 from bench.service.series import Size, id_of, owner_name
-from core.db.migrate import upgrade
-from core.db.session import Database
-from core.requests import keys
+from core.database.migrate import upgrade
+from core.database.session import Database
+from core.keys import keys
 from core.requests.actor import Actor
 from core.settings import Settings
-from core.store import open_store
+from core.storage import open_store
 from tools import service
 
 
@@ -120,7 +120,7 @@ def serving(side: Side) -> Iterator[None]:
         "--port",
         str(port),
     ]
-    command += ["--http", "api.connection:Connection", "--no-server-header"]
+    command += ["--http", "api.server.connection:Connection", "--no-server-header"]
     environment = {
         **os.environ,
         "PERENNIAL_DATA_DIR": str(side.settings.data_dir),

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from worker.zygote import serve
+from worker.attempts.zygote import serve
 
 RESULT = {
     "classes": ["a"], "heads": [], "results": [], "method": {"name": "finetune", "hyper": {}, "state": {}},

@@ -26,8 +26,8 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from bench.service.age import Stream
-from core import imagenet_base
-from core.learn.timm_import import timm_models
+from core.learning.timm_import import timm_models
+from core.packaged import imagenet_base
 
 SIDE, BATCH, UPDATES, GOAL = 224, 32, 10, 1.2
 Photo = tuple[str, Path]

@@ -28,13 +28,13 @@ import redis
 from sqlalchemy import func, select, text
 from sqlalchemy.engine import make_url
 
-from core.db.migrate import upgrade
-from core.db.session import Database
-from core.db.tables import Alias, Job, Model, Owner, Task, Version
+from core.contract.manifest import Manifest
+from core.database.migrate import upgrade
+from core.database.session import Database
+from core.database.tables import Alias, Job, Model, Owner, Task, Version
 from core.ids import new_id
-from core.protocol.manifest import Manifest
 from core.settings import Settings
-from core.store import Blobs, open_store
+from core.storage import Blobs, open_store
 from tools import service
 
 GOAL = 0.9375

@@ -193,7 +193,7 @@ def _is_shard(path: Path) -> bool:
     """Return True for a tar of WebDataset samples, which the service cannot read as an archive."""
     if not path.name.lower().endswith(".tar"):
         return False
-    from perennial.pack.webdataset import looks_like_shard
+    from perennial.pack.sources.webdataset import looks_like_shard
 
     return looks_like_shard(str(path))
 

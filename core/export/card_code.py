@@ -8,10 +8,10 @@ may have its own inference. All of them are looked up in the catalogue.
 import re
 from pathlib import Path
 
+from core.contract.architecture import Image
+from core.contract.catalogue import Catalogue
+from core.contract.manifest import Manifest
 from core.export.image_reader import FIRST, decoding_of
-from core.protocol.architecture import Image
-from core.protocol.catalogue import Catalogue
-from core.protocol.manifest import Manifest
 
 _FOLDER = Path(__file__).parent / "loading"
 _BEGINS = "# The card begins here.\n"

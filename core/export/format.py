@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from core.protocol.answers.sure import SureOut
-from core.protocol.catalogue import Catalogue
-from core.protocol.manifest import Manifest
+from core.contract.catalogue import Catalogue
+from core.contract.manifest import Manifest
+from core.contract.responses.versions.sure import SureOut
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Version:
     Attributes:
         manifest: the version's manifest.
         parts: the parts that inference needs, in the manifest's order.
-        catalogue: methods and architectures, see `core.catalogue`.
+        catalogue: methods and architectures, see `core.recipe.catalogue`.
         made: folder with files that a job process made of the version, for formats with `by_job`.
         sure: threshold of sure answers; None if the model promises nothing.
     """
@@ -45,7 +45,7 @@ class Format:
         name: value of `?format=`, at most 20 characters.
         media_type: media type of the response.
         suffix: suffix of the file's name.
-        by_job: whether a job of a worker makes the file (`core.work.kinds.export`), instead of the
+        by_job: whether a job of a worker makes the file (`core.execution.kinds.export`), instead of the
             API at once.
     """
 

@@ -8,7 +8,7 @@ becomes a module, and its relative imports become imports of these modules. No o
 import ast
 from pathlib import Path
 
-from core.protocol.architecture import Image
+from core.contract.architecture import Image
 
 MODULE = "image_file"
 FIRST, SECOND = 1, 2

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from core.errors import BaseInvalid, StoreCorrupt
-from core.safetensors_header import COPY_BYTES, DTYPE_BYTES, Tensor, read_header
+from core.files.safetensors_header import COPY_BYTES, DTYPE_BYTES, Tensor, read_header
 
 _RANK = {name: rank for rank, name in enumerate(DTYPE_BYTES)}
 

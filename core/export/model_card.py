@@ -9,15 +9,15 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from core.contract.document import JsonObject
+from core.contract.manifest import Manifest
+from core.contract.pretrained import pretrained_of
 from core.export.card_code import find_family, image_code, loading_code
 from core.export.format import Version
 from core.export.image_reader import FIRST, decoding_of
-from core.protocol.document import JsonObject
-from core.protocol.manifest import Manifest
-from core.protocol.pretrained import pretrained_of
 
 SHOWN_CLASSES = 50
-# As in `core.learn.precision`, which cannot be imported without torch.
+# As in `core.learning.precision`, which cannot be imported without torch.
 DEFAULT_MEAN, DEFAULT_STD = 0.5, 0.25
 _PREDICT = """
 

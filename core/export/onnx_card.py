@@ -5,13 +5,13 @@ Everything here is a pure function of the manifest.
 
 from pathlib import Path
 
+from core.contract.architecture import Image
+from core.contract.document import JsonObject
+from core.contract.jobs.export_job import INPUT, OPSET, output_name, sure_name
+from core.contract.manifest import BaseOrigin, Manifest
+from core.contract.responses.versions.sure import SureOut
 from core.export.image_reader import FIRST, decoding_of
 from core.export.model_card import escape_inline
-from core.protocol.answers.sure import SureOut
-from core.protocol.architecture import Image
-from core.protocol.document import JsonObject
-from core.protocol.export_job import INPUT, OPSET, output_name, sure_name
-from core.protocol.manifest import BaseOrigin, Manifest
 
 _CODE = Path(__file__).parent / "loading" / "onnx_run.py"
 _SECOND_CODE = _CODE.with_name("onnx_run_2.py")
@@ -128,7 +128,7 @@ def _describe_code(image: Image) -> list[str]:
 
 
 def _compute_short_side(image: Image) -> int:
-    """Return the pixels of the shorter side after resizing, as in `core.ingest.resizing`."""
+    """Return the pixels of the shorter side after resizing, as in `core.ingest.decoding.resizing`."""
     if image.crop is not None:
         # int() cuts off, and the quotient may lie just below a whole number.
         return int(image.size / image.crop + 1e-9)

@@ -1,6 +1,6 @@
 """The answers file: a version's answers on a task's held-out images, in the order of their dataset.
 
-A job process writes a file for each task (`core.learn.kept_answers`). The store holds all files of
+A job process writes a file for each task (`core.learning.evaluation.stored_predictions`). The store holds all files of
 an update as one blob (`seal_files`). In it, the answers on each task are encrypted with a key of
 that task. The key is in the task's row and is deleted in the transaction that deletes the task's
 images. Nobody can read these answers then, and the blob stays for the other tasks. Blobs of older
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save_file
 
-from core.safetensors_header import Tensor, parse_header, read_header
+from core.files.safetensors_header import Tensor, parse_header, read_header
 
 Rows = npt.NDArray[np.int32]
 Probabilities = npt.NDArray[np.float16]

@@ -21,11 +21,11 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 
+from core.contract.reports.report import DuplicatesPolicy
 from core.ingest.layout import IGNORED
 from core.ingest.limits import Limits
 from core.ingest.members import Members, Unpackable
 from core.ingest.reader import Contents, ImageArray
-from core.protocol.report import DuplicatesPolicy
 
 BLOCK = 1 << 20
 _FORM = b"content 1\n"

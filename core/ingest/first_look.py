@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from core.contract.reports.report import FileReason
 from core.errors import ArchiveInvalid
 from core.ingest.image_file import headers
 from core.ingest.image_file.unreadable import Unreadable
@@ -22,7 +23,6 @@ from core.ingest.limits import BAD_SHARE, REPORT_FILES, Limits
 from core.ingest.members import Damaged, SizeMismatch
 from core.ingest.names import quote
 from core.ingest.reader import Contents
-from core.protocol.report import FileReason
 
 MOST_IMAGES = 512
 MOST_S = 2.0

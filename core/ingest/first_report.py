@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from core.protocol.report import BatchReport, DuplicatesPolicy, EntryReason, FileReason
+from core.contract.reports.report import BatchReport, DuplicatesPolicy, EntryReason, FileReason
 
 NAMES_AND_SIZES: Literal["names and sizes"] = "names and sizes"
 IMAGES: Literal["images"] = "images"

@@ -1,7 +1,7 @@
 """Conversion of one image file or array to a square uint8 image, for training and predicting.
 
-The decoding version in a model's manifest determines how the file is read (`core.ingest.resizing`).
-The latest version is in `core.ingest.image_file`, the first one in `core.ingest.first_decoding`.
+The decoding version in a model's manifest determines how the file is read (`core.ingest.decoding.resizing`).
+The latest version is in `core.ingest.image_file`, the first one in `core.ingest.decoding.first_decoding`.
 Both apply the orientation, take the first frame, put alpha over white and scale 16-bit grey to 8
 bits. They resize the shorter side as `resizing` says (by default to S for S ≤ 96, else
 round(S·256/224), bilinear with antialiasing), and crop the centre. An S×S image is not resampled.
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from PIL import Image, ImageFile
 
 from core.errors import ImageInvalid
-from core.ingest import first_decoding
+from core.ingest.decoding import first_decoding
+from core.ingest.decoding.resizing import LATEST, USUAL, Resizing
 from core.ingest.image_file import Square, Unreadable, read_square
 from core.ingest.image_file.heic import load_library
-from core.ingest.resizing import LATEST, USUAL, Resizing
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,25 +15,25 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from core import near
+from core.contract.reports.data_report import DataReport
+from core.contract.reports.report import BatchReport, DuplicatesPolicy
 from core.errors import LabelsInvalid
-from core.ingest import contradictions
-from core.ingest.batch_data import measure_balance, near_duplicates
 from core.ingest.dataset import Images, Labels, open_dataset, write_dataset
-from core.ingest.decoding import UNMONITORED, Decoding, Monitor
-from core.ingest.equal_images import find_equal
+from core.ingest.decoding.archive_decoding import UNMONITORED, Decoding, Monitor
+from core.ingest.decoding.pool import Pool, Stopped, default_processes
+from core.ingest.decoding.resizing import USUAL, Resizing
+from core.ingest.findings import contradictions
+from core.ingest.findings.batch_data import measure_balance, near_duplicates
+from core.ingest.findings.equal_images import find_equal
+from core.ingest.findings.traces import Traces, write_traces
 from core.ingest.inspect import check_size, open_read_only
 from core.ingest.layout import USUAL as USUAL_READING
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
 from core.ingest.names import quote
-from core.ingest.pool import Pool, Stopped, default_processes
 from core.ingest.readers.registry import reader_of
 from core.ingest.report import Decoded, judge_batch, warn_leak
-from core.ingest.resizing import USUAL, Resizing
-from core.ingest.traces import Traces, write_traces
-from core.protocol.data_report import DataReport
-from core.protocol.report import BatchReport, DuplicatesPolicy
+from core.statistics import near
 
 __all__ = ["IngestOptions", "Ingested", "Monitor", "Stopped", "ingest_archive"]
 
@@ -49,7 +49,7 @@ class Ingested:
 
     Attributes:
         train, held_out: dataset files; the held-out one may have no images.
-        traces: file of `core.ingest.traces`.
+        traces: file of `core.ingest.findings.traces`.
         classes: label → retained images.
         class_list: labels that the datasets' numbers index.
         report: see `ingest_archive`.

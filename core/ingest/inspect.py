@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from core.contract.reports.report import DuplicatesPolicy, EntryReason, FileReason, StoredReading
 from core.errors import ArchiveInvalid, ArchiveTooLarge
 from core.ingest.content import digest_content
 from core.ingest.first_look import NOTHING, FirstLook, look_at
 from core.ingest.layout import USUAL, Reading, stored_reading
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import reader_of
-from core.protocol.report import DuplicatesPolicy, EntryReason, FileReason, StoredReading
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from core.contract.reports.report import EntryReason, FileReason, StoredReading
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid
 from core.ingest.limits import REPORT_FILES, REPORT_ROWS, Limits
 from core.ingest.names import label_of, quote
@@ -17,8 +18,7 @@ from core.ingest.rules.levels import Known
 from core.ingest.rules.names import CSV_NAME
 from core.ingest.rules.options import read_options, write_options
 from core.ingest.rules.plan import IGNORED, no_known, plan_batch, require_training
-from core.protocol.report import EntryReason, FileReason, StoredReading
-from core.steps import as_parameters
+from core.text.steps import as_parameters
 
 __all__ = ["IGNORED", "Layout", "Reading", "build_layout"]
 

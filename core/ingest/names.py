@@ -7,10 +7,10 @@ reports, and reveals an attack if it leaves its folder.
 import re
 import unicodedata
 
-from core import characters
 from core.errors import ArchiveHostile, LabelsInvalid
 from core.ingest.limits import MAX_DEPTH, MAX_LABEL_CHARS, MAX_NAME_BYTES
 from core.ingest.rules.names import ARCHIVE_SUFFIXES, MAC_ICON, SHOWN_ICON, is_no_image, quote
+from core.text import characters
 
 __all__ = ["ARCHIVE_MAGIC", "MAGIC_BYTES", "label_of", "path_of", "quote", "refuse_nested"]
 
@@ -80,7 +80,7 @@ def label_of(text: str, where: str) -> str:
     """Return the label in NFC, with its case, without surrounding blanks.
 
     `where` names the place in a message. Raises LabelsInvalid if the label is empty, longer than
-    100 characters, or has a character that names must not have (`core.characters`).
+    100 characters, or has a character that names must not have (`core.text.characters`).
     """
     label = unicodedata.normalize("NFC", text).strip()
     if not label:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from core.contract.reports.report import BatchReport, DuplicatesPolicy, FileReason
 from core.errors import ArchiveHostile, Rejected
-from core.ingest import equal_images
-from core.ingest.decoder import (
+from core.ingest.decoding.decoder import (
     GOOD,
     GOOD_FIRST_FRAME,
     GOOD_PROFILE_IGNORED,
@@ -18,12 +18,12 @@ from core.ingest.decoder import (
     LYING,
     REASON_BYTES,
 )
+from core.ingest.decoding.pool import DEADLY, IMAGE_CPU_S
+from core.ingest.findings import equal_images
 from core.ingest.first_report import IMAGES, first_report
 from core.ingest.layout import Layout
 from core.ingest.limits import BAD_SHARE, REPORT_ROWS
 from core.ingest.names import quote
-from core.ingest.pool import DEADLY, IMAGE_CPU_S
-from core.protocol.report import BatchReport, DuplicatesPolicy, FileReason
 
 
 @dataclass

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
+from core.contract.catalogue import Catalogue
+from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import Invalid
-from core.nearest import paths_of
-from core.plain import one_of
-from core.protocol.answers.architecture import ArchitectureChoice, ImageOut
-from core.protocol.catalogue import Catalogue
 from core.recipe.pretrained import ARCHITECTURE, SHORT, image_errors, weights_of
 from core.recipe.schema import FieldError, as_fields, describe_errors, errors_of
+from core.text.nearest import paths_of
+from core.text.plain import one_of
 
 
 def complete_architecture(

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from core.contract.responses.architecture import ImageOut, Interpolation, NormalisationOut
 from core.errors import Invalid
-from core.protocol.answers.architecture import ImageOut, Interpolation, NormalisationOut
 from core.recipe.images import Images
 
 Preset = Literal["imagenet"]

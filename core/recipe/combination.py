@@ -5,12 +5,12 @@ The rule that `anytime` needs a validation share is checked here, too.
 
 from collections.abc import Iterator, Mapping
 
-from core.plain import format_value
-from core.protocol.answers.architecture import ArchitectureChoice
-from core.protocol.answers.catalogue import Accepts, ArchitectureEntry, MethodEntry
-from core.protocol.answers.recipe import RecipeOut
-from core.protocol.catalogue import Catalogue
+from core.contract.catalogue import Catalogue
+from core.contract.responses.architecture import ArchitectureChoice
+from core.contract.responses.catalogue import Accepts, ArchitectureEntry, MethodEntry
+from core.contract.responses.recipe import RecipeOut
 from core.recipe.schema import FieldError
+from core.text.plain import format_value
 
 _ANYTIME_NEEDS = (
     "must be above 0 with anytime, which deploys the best validated state: 0.05, for example"

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.protocol.answers.architecture import ImageOut, NormalisationOut
-from core.protocol.answers.model_change import AskedImage
-from core.protocol.catalogue import Catalogue
+from core.contract.catalogue import Catalogue
+from core.contract.responses.architecture import ImageOut, NormalisationOut
+from core.contract.responses.model_change import AskedImage
 from core.recipe.pretrained import image_of, normalisation_of, weights_of
 
 IMAGE: ImageOut = {"size": 32, "channels": 3}
@@ -30,7 +30,7 @@ class Images:
 
 
 DECODING = 2
-"""Decoding version of new models: how files become images (`core.ingest.resizing.LATEST`)."""
+"""Decoding version of new models: how files become images (`core.ingest.decoding.resizing.LATEST`)."""
 
 
 def images_of(
@@ -43,7 +43,7 @@ def images_of(
     """
     weights = weights_of(catalogue, architecture)
     image: ImageOut = {**IMAGE} if weights is None else image_of(weights)
-    # 0 stands for a value that the request leaves open (`core.requests.bases`).
+    # 0 stands for a value that the request leaves open (`core.bases.bases`).
     image["size"] = asked.get("size") or image["size"]
     image["channels"] = asked.get("channels") or image["channels"]
     return Images(image, None if weights is None else normalisation_of(weights))

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from core.protocol.document import JsonObject
+from core.contract.document import JsonObject
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

@@ -2,16 +2,16 @@
 
 A pass over images was measured on one core of an AMD EPYC for each base that can be named. The
 durations of a model's own earlier jobs take precedence, where there are any
-(`core/requests/expected_job.py`).
+(`core/tasks/expected_job.py`).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core import imagenet_base, packaged_base
-from core.protocol.answers.catalogue import MethodEntry
-from core.protocol.answers.recipe import RecipeOut
-from core.protocol.catalogue import Catalogue
+from core.contract.catalogue import Catalogue
+from core.contract.responses.catalogue import MethodEntry
+from core.contract.responses.recipe import RecipeOut
+from core.packaged import imagenet_base, packaged_base
 from core.recipe.photos import trains_backbone
 
 BASE_SIZE = 224

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from core import imagenet_base
+from core.contract.catalogue import Catalogue
+from core.contract.responses.model_change import AskedImage, NewModel
+from core.contract.responses.recipe import RecipeOut
 from core.errors import InvalidRecipe
-from core.protocol.answers.model_change import AskedImage, NewModel
-from core.protocol.answers.recipe import RecipeOut
-from core.protocol.catalogue import Catalogue
+from core.packaged import imagenet_base
 from core.recipe import start
 from core.recipe.resolve import resolve
 from core.recipe.stored import build_stored_patch

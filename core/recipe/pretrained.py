@@ -3,10 +3,10 @@
 from difflib import get_close_matches
 from typing import Any
 
+from core.contract.catalogue import Catalogue
+from core.contract.pretrained import Pretrained, pretrained_of
+from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.errors import Invalid
-from core.protocol.answers.architecture import ImageOut, NormalisationOut
-from core.protocol.catalogue import Catalogue
-from core.protocol.pretrained import Pretrained, pretrained_of
 
 ARCHITECTURE = "timm"
 SHORT = f"{ARCHITECTURE}/"

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from core.contract.catalogue import Catalogue
+from core.contract.problem import CLASSIFICATION
+from core.contract.responses.recipe import RecipeOut
 from core.errors import Invalid
-from core.plain import one_of
-from core.protocol.answers.recipe import RecipeOut
-from core.protocol.catalogue import Catalogue
-from core.protocol.problem import CLASSIFICATION
 from core.recipe.schema import FieldError
+from core.text.plain import one_of
 
 
 def check_problem(catalogue: Catalogue, problem: str | None) -> str | None:

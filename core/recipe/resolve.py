@@ -10,20 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from core.contract.catalogue import Catalogue
+from core.contract.document import JsonObject
+from core.contract.responses.architecture import ArchitectureChoice
+from core.contract.responses.catalogue import MethodEntry
+from core.contract.responses.recipe import RecipeOut
 from core.errors import InvalidRecipe
-from core.nearest import paths_of
-from core.plain import one_of
-from core.protocol.answers.architecture import ArchitectureChoice
-from core.protocol.answers.catalogue import MethodEntry
-from core.protocol.answers.recipe import RecipeOut
-from core.protocol.catalogue import Catalogue
-from core.protocol.document import JsonObject
 from core.recipe.combination import find_errors
 from core.recipe.merge import merge_recipe
 from core.recipe.problem import find_problem_errors
 from core.recipe.schema import FieldError, as_fields, describe_errors, errors_of
 from core.recipe.start import FROM_RANDOM
 from core.recipe.weaknesses import find_weaknesses, without_effect
+from core.text.nearest import paths_of
+from core.text.plain import one_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def resolve(
     """Return the complete recipe for patches, of which later ones override earlier ones.
 
     Args:
-        catalogue: see `core.catalogue`.
+        catalogue: see `core.recipe.catalogue`.
         scenario: `data`, `task` or `class`.
         architecture: the model's architecture; None skips the checks that need one.
         stored: the recipe was complete when it was stored. Fields added since then get the value

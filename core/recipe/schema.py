@@ -7,10 +7,10 @@ from typing import Any
 import jsonschema
 from jsonschema.validators import extend
 
-from core.nearest import unknown_field
-from core.plain import describe_found as found_text
-from core.plain import describe_types, must_be, must_be_one_of
-from core.protocol.document import JsonObject
+from core.contract.document import JsonObject
+from core.text.nearest import unknown_field
+from core.text.plain import describe_found as found_text
+from core.text.plain import describe_types, must_be, must_be_one_of
 
 FieldError = tuple[str, str]
 """A dotted path and the error message for it."""

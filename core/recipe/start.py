@@ -6,11 +6,11 @@ They were chosen by measurement: docs/design/defaults.md has the table.
 from collections.abc import Mapping
 from typing import Any
 
-from core import imagenet_base, packaged_base
-from core.protocol.answers.architecture import ArchitectureChoice
-from core.protocol.base import PRETRAINED, ModelBase
-from core.protocol.catalogue import Catalogue
-from core.protocol.patch import RecipePatch
+from core.contract.base import PRETRAINED, ModelBase
+from core.contract.catalogue import Catalogue
+from core.contract.patch import RecipePatch
+from core.contract.responses.architecture import ArchitectureChoice
+from core.packaged import imagenet_base, packaged_base
 from core.recipe.merge import merge_recipe
 from core.recipe.pretrained import ARCHITECTURE
 

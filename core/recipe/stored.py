@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from core.contract.catalogue import Catalogue
+from core.contract.patch import RecipePatch
 from core.errors import InvalidRecipe
-from core.protocol.catalogue import Catalogue
-from core.protocol.patch import RecipePatch
 from core.recipe.merge import merge_recipe
 from core.recipe.resolve import known_paths
 

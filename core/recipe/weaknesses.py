@@ -8,8 +8,8 @@ method that protects the head.
 
 from collections.abc import Mapping
 
-from core.protocol.answers.recipe import RecipeOut
-from core.protocol.catalogue import Catalogue
+from core.contract.catalogue import Catalogue
+from core.contract.responses.recipe import RecipeOut
 from core.recipe.start import CLIP
 
 _FAST = {

@@ -22,11 +22,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from core import damage
-from core.db.session import Database
-from core.db.tables import Key, Model, Owner
+from core.database.session import Database
+from core.database.tables import Key, Model, Owner
 from core.errors import NameAmbiguous, NotAuthenticated, NotFound, StoreCorrupt
 from core.ids import is_id
+from core.retention import damage
 
 Others = TypeVarTuple("Others")
 Scope = Literal["scrape", "predict", "read", "write", "admin"]

@@ -8,10 +8,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, func, insert, literal, select, tuple_
 from sqlalchemy.orm import Session
 
-from core.db.session import Database
-from core.db.tables import Audit, Key, Model, Owner
+from core.contract.responses.audit import AuditData, AuditOut, AuditPage
+from core.database.session import Database
+from core.database.tables import Audit, Key, Model, Owner
 from core.ids import is_id
-from core.protocol.answers.audit import AuditData, AuditOut, AuditPage
 from core.requests.actor import Actor, find_model, is_valid_key, make_ended_key_error
 from core.requests.pages import Page, decode_cursor, read_page
 from core.requests.times import format_rfc3339

@@ -1,6 +1,6 @@
 """Requests that are answered only of models that predict classes."""
 
-from core.db.tables import Model
+from core.database.tables import Model
 from core.errors import Invalid
 
 
@@ -13,7 +13,7 @@ def require_classes(model: Model, what: str) -> None:
     Raises:
         Invalid: it predicts something else.
     """
-    # None is classification, see `core.protocol.problem`.
+    # None is classification, see `core.contract.problem`.
     if model.problem is None:
         return
     message = (

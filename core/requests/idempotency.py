@@ -15,8 +15,8 @@ from sqlalchemy import ColumnElement, case, delete, null, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from core.db.session import Database, clock_of
-from core.db.tables import Idempotency
+from core.database.session import Database, clock_of
+from core.database.tables import Idempotency
 from core.errors import IdempotencyInFlight, IdempotencyMismatch, Invalid
 from core.requests.actor import Actor
 

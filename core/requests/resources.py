@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from core.db.session import Database
-from core.protocol.catalogue import Catalogue
-from core.store import Blobs
+from core.contract.catalogue import Catalogue
+from core.database.session import Database
+from core.storage import Blobs
 
 
 @dataclass(frozen=True, slots=True)

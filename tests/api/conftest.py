@@ -15,14 +15,14 @@ from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from core.catalogue import load_catalogue
-from core.code_version import code_version
-from core.db.jobs import change_state, lock_job
-from core.db.migrate import upgrade
-from core.db.session import Database
-from core.db.states import Action
-from core.db.tables import Owner
-from core.requests import keys
+from core.database.jobs import change_state, lock_job
+from core.database.migrate import upgrade
+from core.database.session import Database
+from core.database.states import Action
+from core.database.tables import Owner
+from core.keys import keys
+from core.recipe.catalogue import load_catalogue
+from core.recipe.code_version import code_version
 from core.requests.actor import Actor
 from core.settings import Settings
 from tools.service import lend_catalogue

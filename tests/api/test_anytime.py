@@ -15,11 +15,12 @@ import torch
 from safetensors.torch import save_file
 from starlette.testclient import TestClient
 
-from core.db.jobs import change_state, lock_job
-from core.db.states import Action
-from core.db.tables import Job
-from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
-from core.work import anytime, claim
+from core.database.jobs import change_state, lock_job
+from core.database.states import Action
+from core.database.tables import Job
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
+from core.publishing import anytime
+from core.scheduling import claim
 from tests.api.conftest import KeyOf, Make
 
 MODEL = {

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy.exc import DatabaseError
 from starlette.testclient import TestClient
 
-from core import reserve
-from core.db import soundness
+from core.database import soundness
+from core.files import reserve
 from core.settings import Settings
 from tests.api.conftest import KeyOf, Make, create_model, serving
 from tests.damaged_database import damage_table
@@ -100,7 +100,7 @@ def test_where_only_the_write_shows_that_there_is_no_room_it_is_sent_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(reserve, "release_if_full", lambda _folder: False)
-        patch.setattr("core.requests.jobs.apply_action", no_room)
+        patch.setattr("core.jobs.jobs.apply_action", no_room)
         refused = ask(client, "cancel", job)
         assert (refused.status_code, refused.headers["retry-after"]) == (507, "1")
         assert "send this again" in refused.json()["detail"] and not full.exists()

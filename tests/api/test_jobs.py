@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from core.db.session import Database
-from core.db.states import Action
-from core.db.tables import Event, Job, Version
+from core.contract.manifest import Manifest
+from core.database.session import Database
+from core.database.states import Action
+from core.database.tables import Event, Job, Version
 from core.errors import Unavailable
 from core.ids import new_id
-from core.protocol.manifest import Manifest
 from core.settings import Settings
 from tests.api.conftest import Make, create_model, drive
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from core.db.session import Database
-from core.db.tables import Model
-from core.line.checks import ALL_OFF, CHECKS, NEW_GATE
-from core.work.biased_head import build_successor_request
+from core.database.session import Database
+from core.database.tables import Model
+from core.lineage.checks import ALL_OFF, CHECKS, NEW_GATE
+from core.publishing.biased_head import build_successor_request
 from tests.api.conftest import KeyOf
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from core import imagenet_base, packaged_base
+from core.packaged import imagenet_base, packaged_base
 from core.settings import Settings
 from tests.api.conftest import serving
 from tools import digits

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
-from api.boundary import Boundary
+from api.server.boundary import Boundary
 from core.errors import NoSpace, Unavailable
 
 
@@ -39,7 +39,7 @@ def failing(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> Callable[...
         def broken(*_: object, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr("core.requests.models.list_models", broken)
+        monkeypatch.setattr("core.models.models.list_models", broken)
         return client.get("/v1/models", headers=headers)
 
     return ask
@@ -222,7 +222,7 @@ def test_readiness_is_told_in_time_though_the_database_hangs(
 ) -> None:
     answered = threading.Event()
     monkeypatch.setattr(client.app.state.database, "read_row", lambda: answered.wait(60))  # type: ignore[attr-defined]
-    monkeypatch.setattr("api.routes.health.LIMIT_S", 0.3)
+    monkeypatch.setattr("api.routes.service.health.LIMIT_S", 0.3)
     answer = client.get("/readyz")
     answered.set()
     assert answer.status_code == 503

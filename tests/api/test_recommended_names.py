@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from core.learn.networks.timm_names import RECOMMENDED
+from core.learning.networks.backbones.timm_names import RECOMMENDED
 from tests.docs.documents import ROOT, documents
 
 PLACES = ("api", "client/perennial", "core", "worker")

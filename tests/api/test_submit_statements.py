@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event
 
-from core.db.session import Database
-from core.requests import keys
+from core.database.session import Database
+from core.keys import keys
 from core.settings import Settings
 from tests.api.conftest import SETTINGS, Make, create_model, serving
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from core.db.session import Database
+from core.database.session import Database
 from core.settings import Settings
 from tests import openapi
 from tests.api.conftest import KeyOf, Make, create_model
@@ -93,8 +93,8 @@ def test_a_good_batch_is_reported_as_valid_and_leaves_nothing(
 def test_the_report_is_that_of_a_submit(
     client: TestClient, worker: Worker, archive: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from core.work.kinds import KINDS
-    from core.work.validate import validate_archive
+    from core.execution.kinds import KINDS
+    from core.execution.validate import validate_archive
 
     monkeypatch.setitem(KINDS, "learn", _decoding_only(KINDS["learn"], validate_archive))
     body = with_bad_images(archive(a=30, b=30, tshirt=2), 2)
@@ -184,13 +184,13 @@ def test_a_check_takes_no_task_number_and_no_place(client: TestClient, archive: 
 def test_a_cancelled_check_ends_at_once_and_its_upload_is_swept(
     client: TestClient, settings: Settings, worker: Worker, archive: Make
 ) -> None:
-    from core.work import uploads
+    from core.uploads import upload_removal
 
     made = check(client, archive(a=2, b=2))
     answer = client.post(f"/v1/jobs/{made['id']}/cancel").json()
     assert answer["state"] == "cancelled"
     assert (answer["report"]["valid"], answer["report"]["checked"]) == (None, "names and sizes")
-    uploads.forget_old(worker.db, worker.store)
+    upload_removal.forget_old(worker.db, worker.store)
     assert archives(settings) == []
 
 
@@ -285,7 +285,7 @@ def test_in_the_data_scenario_a_class_that_is_fixed_meanwhile_rejects_the_check(
 ) -> None:
     from sqlalchemy import update
 
-    from core.db.tables import Model
+    from core.database.tables import Model
 
     create_model(client, "fixed", scenario="data", recipe={"method": "finetune"})
     answer = client.post("/v1/models/fixed/tasks?validate=full", content=archive(a=2, b=2))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from core import packaged_base
+from core.packaged import packaged_base
 from perennial import Perennial
 from tools.compare_methods import comparison
 from tools.compare_methods.comparison import Options, compare_methods

@@ -83,7 +83,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: HostileSer
     """A client that waits for nothing and has small bounds, in a folder with something to send."""
     for module in ("http", "upload", "download", "stream", "job"):
         monkeypatch.setattr(f"perennial._sync.{module}.sleep", lambda _: None)
-    monkeypatch.setattr("perennial.cli.webhooks.ATTEMPT_S", 0.0)
+    monkeypatch.setattr("perennial.cli.service.webhooks.ATTEMPT_S", 0.0)
     for defaults in (Perennial.__init__.__kwdefaults__,):
         monkeypatch.setitem(defaults, "max_retries", 1)
     monkeypatch.setattr("perennial._sync.http.MAX_ANSWER_BYTES", MIB)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perennial.cli import inbox
+from perennial.cli.batches import inbox
 from perennial.errors import ConfigError
 
 LONG_AGO = 1_000_000_000
@@ -140,7 +140,7 @@ def test_nothing_is_put_behind_a_link(tmp_path: Path) -> None:
 
 
 HOLD = (
-    "import sys; from pathlib import Path; from perennial.cli import inbox\n"
+    "import sys; from pathlib import Path; from perennial.cli.batches import inbox\n"
     "with inbox.lock_folder(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
 )
 

@@ -46,7 +46,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Pages that a browser was told to open; there is one."""
     found: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda page: not found.append(page))
-    monkeypatch.setattr("perennial.cli.login.has_browser", lambda: True)
+    monkeypatch.setattr("perennial.cli.service.login.has_browser", lambda: True)
     return found
 
 
@@ -213,7 +213,7 @@ def test_a_question_without_a_yes_changes_nothing(
 
 
 def test_a_browser_of_text_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    from perennial.cli.login import has_browser
+    from perennial.cli.service.login import has_browser
 
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)

@@ -13,8 +13,8 @@ import pytest
 import stub
 from sample_answers import sample_answer
 
-from perennial.cli.evaluate import wilson_interval
 from perennial.cli.main import run
+from perennial.cli.models.evaluate import wilson_interval
 
 Said = pytest.CaptureFixture[str]
 Answers = dict[str, Any]
@@ -426,7 +426,7 @@ def test_what_is_no_limit_can_be_reset_too(answers: Answers) -> None:
 def test_a_place_that_ends_with_a_slash_or_exists_is_a_folder(
     tmp_path: Path, place: str | None, file: str
 ) -> None:
-    from perennial.cli.download import file_at
+    from perennial.cli.models.download import file_at
 
     (tmp_path / "there").mkdir()
     assert file_at(place, "birds-1.zip") == Path(file)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perennial import PerennialError
-from perennial.cli.triton import lay_out
+from perennial.cli.models.triton import lay_out
 
 CONFIG = {"onnx": {"inputs": {"images": {"dtype": "uint8", "shape": ["batch", 3, 32, 32]}}}}
 

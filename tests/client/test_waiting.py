@@ -13,7 +13,7 @@ from terminal import record
 
 from perennial import BaseFailed, BaseUnavailable
 from perennial.bars import describe_progress, describe_time_left, share_done
-from perennial.cli import beat
+from perennial.cli.batches import beat
 from perennial.cli.exits import Exit
 from perennial.cli.main import run
 from perennial.shapes import read_as

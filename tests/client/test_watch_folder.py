@@ -44,7 +44,7 @@ AWAY = stub.problem(503, "unavailable", "The database does not answer.", Retry_A
 
 @pytest.fixture
 def inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("perennial.cli.watch_folder.time.sleep", lambda _: None)
+    monkeypatch.setattr("perennial.cli.batches.watch_folder.time.sleep", lambda _: None)
     found = tmp_path / "inbox"
     for name in "ab":
         for label in ("cat", "dog"):
@@ -115,7 +115,7 @@ def test_a_batch_stops_no_other(story: str, inbox: Path, answers: Answers) -> No
 def test_a_service_that_stays_away_while_a_job_runs_ends_the_command(
     inbox: Path, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perennial.cli.watch_folder.PATIENCE_S", 0.0)
+    monkeypatch.setattr("perennial.cli.batches.watch_folder.PATIENCE_S", 0.0)
     answers["job_a"] = [AWAY]
     assert run(["watch-folder", str(inbox), "birds", "--once"]) == 5
     assert "a" in listed(inbox)
@@ -128,7 +128,7 @@ def test_after_ctrl_c_the_next_run_goes_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as interrupted:
-        interrupted.setattr("perennial.cli.watch_folder.time.sleep", interrupt)
+        interrupted.setattr("perennial.cli.batches.watch_folder.time.sleep", interrupt)
         assert run(["watch-folder", str(inbox), "birds"]) == 130
     assert (listed(inbox), listed(inbox, "learned")) == (["a", "b"], [])
     assert run(["watch-folder", str(inbox), "birds", "--once"]) == 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from core import webhook_secret
+from core.webhooks import webhook_secret
 from perennial.cli.main import run
 from perennial.webhooks import NotVerified, verify
 from tools import service

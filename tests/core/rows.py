@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from core.db.tables import Job, Model, Part, Task, Version
-from core.protocol.manifest import Manifest
+from core.contract.manifest import Manifest
+from core.database.tables import Job, Model, Part, Task, Version
 
 MANIFEST = Manifest.from_json(
     {"scenario": "class", "architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 3}}

@@ -77,7 +77,7 @@ NOT_RUN = {
     (
         "docs/howto/add-a-job-kind.md",
         '"""Read every part',
-    ): "tests/core/work/test_added_kind.py adds it",
+    ): "tests/core/execution/test_added_kind.py adds it",
 }
 """(Document, how its block begins) → why it does not run here."""
 API = "docs/reference/api.md"
@@ -191,7 +191,7 @@ def save_checkpoint(path: Path) -> None:
     """Save a state dict as torchvision's own program does."""
     import torch
 
-    from core.learn.torchvision_import import torchvision_models
+    from core.learning.torchvision_import import torchvision_models
 
     torch.save(torchvision_models().resnet18(weights=None).state_dict(), path)
 

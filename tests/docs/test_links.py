@@ -13,7 +13,7 @@ FOLDERS = (
 )
 MADE_BY_THE_READER = {
     f"core/{path}.py"
-    for path in ("ingest/readers/cpio", "export/formats/weights", "work/kinds/rehash")
+    for path in ("ingest/readers/cpio", "export/formats/weights", "execution/kinds/rehash")
 }
 """Files of the examples that how-tos add."""
 

@@ -13,7 +13,7 @@ from documents import ROOT
 from pydantic_core import PydanticUndefined
 
 from api.app import create_app
-from core.learn.catalogue import build_catalogue
+from core.learning.catalogue import build_catalogue
 from core.recipe.resolve import resolve
 from core.settings import Settings
 

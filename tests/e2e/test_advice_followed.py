@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.steps import Step, find_steps, replace_options
+from core.text.steps import Step, find_steps, replace_options
 from tests.e2e import small
 from tests.e2e.test_first_advice import accuracy
 from tests.rest import Json, Rest
@@ -64,7 +64,7 @@ def test_going_back_from_collapsed_features_brings_the_accuracy_back(client: Res
 
 
 def test_more_images_of_classes_tell_them_apart_better(client: Rest) -> None:
-    """Follow the advice on a confused pair; tests/core/work/test_advice.py shows when it
+    """Follow the advice on a confused pair; tests/core/publishing/test_advice.py shows when it
     is given.
     """
     make_model(client, "few-then-more", {"method": {"name": "analytic", "projection": 50}})

@@ -21,7 +21,7 @@ from tools import service
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-FILE = service.ROOT / "tests/core/learn/problems/digit_sums.py"
+FILE = service.ROOT / "tests/core/learning/problems/digit_sums.py"
 LINE = "    classification,\n"
 MODEL: Json = {
     "problem": "digit-sums",
@@ -41,7 +41,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(service.ROOT / name, copy / name, ignore=ignored)
     for name in ("alembic.ini", "pyproject.toml"):
         shutil.copy(service.ROOT / name, copy / name)
-    problems = copy / "core/learn/problems"
+    problems = copy / "core/learning/problems"
     shutil.copy(FILE, problems / "digit_sums.py")
     registry = problems / "registry.py"
     text = registry.read_text()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import save
 
-from core.learn.timm_import import timm_models
-from core.learn.torchvision_import import torchvision_models
+from core.learning.timm_import import timm_models
+from core.learning.torchvision_import import torchvision_models
 from tests.e2e import small
 from tests.e2e.cards import answer_of_the_card, photo
 from tests.rest import Json, Rest
@@ -56,7 +56,7 @@ def by_name(client: Rest) -> Json:
     return dict(made)
 
 
-# tests/core/requests/test_base_advice.py and tests/api/routes/test_bases.py have the answers
+# tests/core/bases/test_base_advice.py and tests/api/routes/test_bases.py have the answers
 @pytest.mark.campaign
 def test_a_model_of_torchvision_is_made_by_doing_what_the_errors_say(refused: list[Json]) -> None:
     file, default = refused
@@ -68,7 +68,7 @@ def test_a_model_of_torchvision_is_made_by_doing_what_the_errors_say(refused: li
     assert 'resnet18 (stem "standard") and images of 32 × 32 pixels' in default["detail"]
 
 
-@pytest.mark.campaign  # tests/core/learn/networks/test_timm.py has what the weights expect
+@pytest.mark.campaign  # tests/core/learning/networks/test_timm.py has what the weights expect
 def test_a_model_of_timm_prepares_images_as_its_weights_expect(client: Rest, by_name: Json) -> None:
     assert by_name["image"] == IMAGE and by_name["normalise"] == NORMALISE
     model = client.get("/v1/models/by-name")

@@ -35,7 +35,7 @@ KINDS = ("both_right", "negative", "positive", "both_wrong")
 
 
 IN_EACH_BUILD = ("er", "heads")
-"""Two ways to answer, which err at times; `tests/core/learn/onnx/test_graph.py` has all without
+"""Two ways to answer, which err at times; `tests/core/learning/export/test_graph.py` has all without
 HTTP.
 """
 EACH_FAMILY = pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_answers_take_six_bytes_an_image_and_go_with_the_images(
     assert not any(path.exists() for path in made)
 
 
-@pytest.mark.campaign  # tests/core/work/test_answers.py shows it
+@pytest.mark.campaign  # tests/core/publishing/test_answers.py shows it
 def test_a_model_that_keeps_counts_keeps_no_answers(client: Rest, running: service.Service) -> None:
     assert (
         find_answers(running, create_and_learn(client, "counts", (0,), epochs=1, held_out="counts"))
@@ -294,7 +294,7 @@ def flips_check(version: Json) -> Json:
     return found
 
 
-# tests/api/routes/test_compare.py and tests/core/work/test_answers.py have the parts
+# tests/api/routes/test_compare.py and tests/core/publishing/test_answers.py have the parts
 @pytest.mark.campaign
 def test_a_version_from_before_gets_its_answers_with_the_next_batch(
     client: Rest, running: service.Service

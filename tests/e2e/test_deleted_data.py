@@ -25,7 +25,7 @@ from operator_command import housekeeping
 from PIL import Image
 from sqlalchemy.engine import make_url
 
-from core.near import hash_images
+from core.statistics.near import hash_images
 from tests.e2e import small
 from tests.rest import Rest
 from tools import service
@@ -184,7 +184,7 @@ def test_deleted_images_are_found_nowhere_in_the_small_size(
     client: Rest, running: service.Service, tmp_path: Path
 ) -> None:
     """Exemplars lie in the same packs; snapshots come too seldom here:
-    `tests/core/work/test_deleted_data.py`.
+    `tests/core/retention/test_deleted_data.py`.
     """
     data = running.data_dir
     prove(client, ["replay"], lambda: [data], [{"PERENNIAL_DATA_DIR": str(data)}], tmp_path)

@@ -15,8 +15,8 @@ from safetensors.torch import load, save
 from sklearn.datasets import load_digits
 from torch.nn import functional
 
-from core.learn.networks import ImageSpec, build_network
-from core.learn.networks.edits import replace_relu
+from core.learning.networks import ImageSpec, build_network
+from core.learning.networks.linear.edits import replace_relu
 from tests.before_after.batches import pixels
 from tests.e2e import small
 from tests.rest import Json, Rest
@@ -35,7 +35,7 @@ EACH = pytest.mark.parametrize(
     "scenario",
     [*(pytest.param(name, marks=pytest.mark.campaign) for name in ("data", "task")), "class"],
 )
-"""All scenarios are tried in `tests/core/learn/methods/test_dlcft.py`, a head per task over HTTP
+"""All scenarios are tried in `tests/core/learning/methods/test_dlcft.py`, a head per task over HTTP
 with a gate below.
 """
 
@@ -174,7 +174,7 @@ def test_curvature_is_a_file_of_each_version_and_the_buffer_is_not(
     assert any(name.startswith("mean/displacement.") for name in load(body))
 
 
-@pytest.mark.campaign  # tests/core/learn/methods/test_dlcft.py shows what the buffer keeps
+@pytest.mark.campaign  # tests/core/learning/methods/test_dlcft.py shows what the buffer keeps
 def test_only_the_class_scenario_keeps_images(client, learned) -> None:
     for scenario in ("data", "class"):
         learned(scenario)

@@ -91,7 +91,7 @@ def test_a_stream_by_the_default_method_is_published_and_says_what_could_be_seen
     )
 
 
-# tests/core/learn/test_feature_collapse.py and tests/core/work/test_collapsed.py have the parts
+# tests/core/learning/evaluation/test_feature_collapse.py and tests/core/publishing/test_collapsed.py have the parts
 @pytest.mark.campaign
 def test_a_rate_that_wrecks_the_features_is_held_and_the_last_good_version_named(
     client: Rest,

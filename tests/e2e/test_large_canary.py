@@ -20,7 +20,7 @@ import s3_server
 from large_size import LargeSize, api_command, worker_command
 from sqlalchemy.engine import make_url
 
-from core.store import Store, open_store
+from core.storage import Store, open_store
 from tests.e2e import guarded_site, small
 from tests.e2e.guarded_site import Site, make_canary
 from tests.rest import Rest

@@ -3,7 +3,7 @@ person says how to go on.
 
 One journey or more for each rule: a rollback and what it costs, a held version and the four ways to
 settle it, a pinned production, relearning, jobs that ran during a rollback, the data scenario. Each
-build makes a few of them; those in the campaign repeat rules that `tests/core/line/` shows without
+build makes a few of them; those in the campaign repeat rules that `tests/core/lineage/` shows without
 a service.
 """
 
@@ -284,7 +284,7 @@ def test_the_line_goes_on_without_a_held_task_that_a_person_gave_up(
     assert shop.tasks_of("production") == [1, 3, 2]
 
 
-@pytest.mark.campaign  # tests/core/line/test_decisions.py shows it
+@pytest.mark.campaign  # tests/core/lineage/test_decisions.py shows it
 def test_a_model_may_go_on_without_held_tasks_by_itself_and_says_so(model) -> None:
     shop = model(gate=GATE, on_held="continue")
     shop.learn(1)
@@ -376,7 +376,7 @@ def test_the_day_until_which_a_task_can_be_learned_again_is_said_wherever_it_mat
     assert (shop.aliases["production"], shop.standings()) == (1, ["learned", "learned"])
 
 
-@pytest.mark.campaign  # tests/core/line/test_decisions.py shows it
+@pytest.mark.campaign  # tests/core/lineage/test_decisions.py shows it
 def test_without_kept_images_relearning_is_refused_with_the_day_they_went(model) -> None:
     shop = model(training_data_days=0)
     shop.learn(1, 2)
@@ -395,7 +395,7 @@ def test_without_kept_images_relearning_is_refused_with_the_day_they_went(model)
     assert shop.learn(3)["outcome"] == "held"
 
 
-@pytest.mark.campaign  # tests/core/line/test_gate.py shows it
+@pytest.mark.campaign  # tests/core/lineage/test_gate.py shows it
 def test_a_model_may_be_allowed_to_lose_classes_and_still_names_them(model) -> None:
     shop = model(allow_lost_classes=True)
     shop.learn(1, 2)
@@ -414,7 +414,7 @@ SPOILED = small.make_spoiled_batch(10)
 
 
 def test_a_rejected_batch_stops_the_line_where_the_model_says_so_until_it_is_settled(model) -> None:
-    """tests/core/line/test_decisions.py shows the same of a failed job."""
+    """tests/core/lineage/test_decisions.py shows the same of a failed job."""
     shop = model(on_rejected="stop")
     shop.learn(1)
     assert shop.learn(2, archive=SPOILED)["state"] == "rejected"
@@ -439,7 +439,7 @@ def test_by_default_a_rejected_batch_does_not_stop_the_line_and_is_named(model) 
 # 5. Jobs beside a rollback
 
 
-@pytest.mark.campaign  # tests/core/line/test_decisions.py shows it
+@pytest.mark.campaign  # tests/core/lineage/test_decisions.py shows it
 def test_a_job_that_ran_during_a_rollback_of_its_parent_is_held(model, holder: Holder) -> None:
     shop = model()
     shop.learn(1, 2)
@@ -475,7 +475,7 @@ def photos(*digits: int, part: int) -> bytes:
     return small.pack(files)
 
 
-@pytest.mark.campaign  # tests/core/line/test_decisions.py shows it
+@pytest.mark.campaign  # tests/core/lineage/test_decisions.py shows it
 def test_in_the_data_scenario_a_task_is_not_missed_whose_classes_other_tasks_show(model) -> None:
     shop = model(scenario="data", classes=["0", "1", "2"])
     shop.learn(1, archive=photos(0, 1, 2, part=0))

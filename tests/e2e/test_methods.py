@@ -21,7 +21,7 @@ QUICK = {"epochs": 3, "batch_size": 8, "augment": "none"}
 FAMILIES = ("finetune", "er", "icarl", "dlcft", "der-net", "vpt")
 """One method of each way through worker and store: a network alone, with a buffer, with exemplars,
 linearised, with a network that grows, and with prompts. test_analytic.py has the closed form; the
-conformance kit of `tests/core/learn/kit` runs every method."""
+conformance kit of `tests/core/learning/kit` runs every method."""
 KEEPS_IMAGES = {"er", "er-ace", "der", "derpp", "gem", "a-gem", "icarl", "dlcft", "dne", "der-net"}
 Learned = list[tuple[types.Model, types.Metrics]]
 
@@ -167,7 +167,7 @@ def test_the_benchmark_shows_what_the_service_says(client: Rest) -> None:
     assert "from ewc-online to er: nothing is taken over" in said
 
 
-# tests/api/routes/test_memory.py and tests/core/learn/test_deleted_memory.py have the parts
+# tests/api/routes/test_memory.py and tests/core/learning/training/test_deleted_memory.py have the parts
 @pytest.mark.campaign
 def test_a_deleted_memory_is_empty_until_the_next_task_fills_it(client: Rest) -> None:
     small.create(client, "cleared", {"name": "er", "buffer": 30})

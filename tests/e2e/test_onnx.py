@@ -17,8 +17,8 @@ import onnxruntime
 import pytest
 from PIL import Image
 
-from core.db.session import Database
-from core.db.tables import Export
+from core.database.session import Database
+from core.database.tables import Export
 from perennial import types
 from tests.e2e import small
 from tests.rest import Json, Rest
@@ -41,7 +41,7 @@ METHODS: dict[str, tuple[Json | str, Json]] = {
     "parallel": ("der-net", {}),
     "experts": ("dne", {"architecture": DNE}),
 }
-"""Name → the method of a model of a family, and other fields; `tests/core/learn/onnx` compares all
+"""Name → the method of a model of a family, and other fields; `tests/core/learning/export` compares all
 without HTTP.
 """
 TOLERANCES = {"linear": (1e-3, 1e-3), "discriminants": (1e-5, 1e-2), "ridge": (1e-5, 1e-2)}
@@ -252,7 +252,7 @@ def test_the_export_goes_with_its_model(client: Rest, plain: str, running: servi
     small.until(lambda: not any(path.exists() for path in stored))
 
 
-# tests/core/work/test_exporters.py and tests/api/routes/test_onnx_download.py have the parts
+# tests/core/execution/test_exporters.py and tests/api/routes/test_onnx_download.py have the parts
 @pytest.mark.campaign
 def test_an_export_that_takes_too_long_ends_with_a_sentence_and_stores_nothing(
     tmp_path: Path,

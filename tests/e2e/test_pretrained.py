@@ -98,7 +98,7 @@ def test_batches_wait_for_the_weights_and_are_learned_then(hub: Hub, client: Res
     assert client.get(f"/v1/jobs/{task}")["waiting_for"] is None
 
 
-@pytest.mark.campaign  # tests/core/work/test_fetch.py kills a worker at each point of a fetch
+@pytest.mark.campaign  # tests/core/execution/test_fetch.py kills a worker at each point of a fetch
 def test_a_worker_killed_in_mid_download_costs_no_byte_twice(
     hub: Hub, client: Rest, running: service.Service
 ) -> None:
@@ -163,7 +163,7 @@ def test_a_file_that_a_person_put_there_is_taken_where_the_hub_has_nothing(
     assert hub.gets == []
 
 
-@pytest.mark.campaign  # tests/core/work/test_fetch.py shows that the weights go with the last model
+@pytest.mark.campaign  # tests/core/execution/test_fetch.py shows that the weights go with the last model
 def test_what_no_model_names_any_more_is_deleted_and_fetched_again(hub: Hub, client: Rest) -> None:
     for _ in range(2):
         model = begin(client, "gone")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from core import imagenet_base, packaged_base
+from core.packaged import imagenet_base, packaged_base
 from perennial import Conflict
 from tests.e2e import small
 from tests.e2e.holder import Holder

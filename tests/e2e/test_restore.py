@@ -27,9 +27,9 @@ from receiver import Receiver
 from sqlalchemy import select
 from sqlalchemy.engine import make_url
 
-from core.db.session import Database
-from core.db.tables import Job, Model, Version
-from core.store import Store, open_store
+from core.database.session import Database
+from core.database.tables import Job, Model, Version
+from core.storage import Store, open_store
 from tests.rest import Rest
 from tools import digits, service
 from tools.backup import copy_objects
@@ -80,7 +80,7 @@ def stopped_jobs(*workers: int) -> Iterator[None]:
         workers: process ids of workers, or of their launcher.
     """
     below = [child for pid in workers for child in psutil.Process(pid).children(recursive=True)]
-    zygotes = {process for process in below if "worker.zygote" in process.cmdline()}
+    zygotes = {process for process in below if "worker.attempts.zygote" in process.cmdline()}
     jobs = [process for process in zygotes if process.parent() in zygotes]
     assert jobs, "no job runs"
     for process in jobs:

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from safetensors.numpy import save
 
 from api.app import create_app
-from api.guard import needed_scope
+from api.authentication.guard import needed_scope
 from core.requests.actor import COVERS
 from core.settings import Settings
 from tests.e2e import small

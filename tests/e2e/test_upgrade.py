@@ -17,8 +17,8 @@ import postgresql
 import pytest
 from sqlalchemy import Float, column, table, update
 
-from core.db.session import Database
-from core.db.tables import Table
+from core.database.session import Database
+from core.database.tables import Table
 from tests.e2e import small
 from tests.migrations import databases
 from tests.rest import Rest

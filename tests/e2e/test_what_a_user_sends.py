@@ -46,7 +46,7 @@ def made(client: Rest, name: str, **fields: Any) -> str:
     return name
 
 
-@pytest.mark.campaign  # tests/core/requests/test_batch_report.py shows it
+@pytest.mark.campaign  # tests/core/tasks/test_batch_report.py shows it
 def test_new_known_and_look_alike_classes_are_named_before_anything_is_learned(
     client: Rest,
 ) -> None:

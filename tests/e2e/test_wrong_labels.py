@@ -10,7 +10,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from perennial import GateHeld, JobHandle, types, words
-from perennial.cli.issues import rows_of
+from perennial.cli.batches.issues import rows_of
 from tests.e2e import small
 from tests.rest import Rest
 

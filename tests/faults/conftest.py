@@ -24,21 +24,23 @@ import psutil
 import pytest
 from sqlalchemy import select, update
 
-from core.catalogue import load_catalogue
-from core.db.session import Database
-from core.db.states import TERMINAL, Action
-from core.db.tables import Alias, Event, Job, Key, Part, Task, Version
+from core.database.session import Database
+from core.database.states import TERMINAL, Action
+from core.database.tables import Alias, Event, Job, Key, Part, Task, Version
 from core.ingest.inspect import inspect_archive
 from core.ingest.limits import Limits
-from core.requests import jobs, models, validations
+from core.jobs import jobs
+from core.keys.keys import ensure_admin_key
+from core.models import models
+from core.recipe.catalogue import load_catalogue
 from core.requests.actor import Actor
-from core.requests.keys import ensure_admin_key
 from core.requests.resources import Resources
-from core.requests.sent_batch import Batch
-from core.requests.submission import Submission
 from core.settings import Settings
-from core.store import Blobs, open_store
-from core.work import sweep
+from core.storage import Blobs, open_store
+from core.tasks import validations
+from core.tasks.sent_batch import Batch
+from core.tasks.submission import Submission
+from core.upkeep import sweep
 from tests.api.conftest import empty_database
 from tests.descendants import list_descendants
 from tools.service import lend_catalogue

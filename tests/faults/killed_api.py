@@ -19,10 +19,10 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.app import create_app
-from api.connection import Connection
+from api.server.connection import Connection
 from api.uploads import piece
-from core.requests import uploads
 from core.settings import Settings
+from core.uploads import uploads
 
 
 class Suspended:

@@ -16,7 +16,7 @@ from typing import Any
 from running_site import WORKERS, Broken, Site
 from servers import Servers, servers
 
-from core.store import open_store
+from core.storage import open_store
 
 from fault_proxy import FaultProxy  # isort: skip
 

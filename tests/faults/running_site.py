@@ -33,13 +33,13 @@ for _folder in (ROOT, ROOT / "tests" / "services"):  # a campaign is a command t
 
 from large_size import api_command, worker_command  # noqa: E402
 
-from core.db import references  # noqa: E402
-from core.db.session import Database  # noqa: E402
-from core.db.states import LEASED  # noqa: E402
-from core.db.tables import Job, Model, Part, Task, Version  # noqa: E402
+from core.database.session import Database  # noqa: E402
+from core.database.states import LEASED  # noqa: E402
+from core.database.tables import Job, Model, Part, Task, Version  # noqa: E402
+from core.retention import references  # noqa: E402
 from core.settings import Settings  # noqa: E402
-from core.store import Blobs, open_store  # noqa: E402
-from core.work import sweep  # noqa: E402
+from core.storage import Blobs, open_store  # noqa: E402
+from core.upkeep import sweep  # noqa: E402
 from tools import service  # noqa: E402
 from tools.service import free_port  # noqa: E402
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from core.contract.jobs.job_event import DoneEvent, ErrorEvent
 from core.errors import LeaseLost, Rejected, StoreCorrupt, Unavailable
-from core.protocol.job_event import DoneEvent, ErrorEvent
-from core.work import claim as claims
-from core.work.kinds import learn
+from core.execution.kinds import learn
+from core.scheduling import claim as claims
 from tests.faults.conftest import Backend
-from worker import attempt as attempts
 from worker import loop
-from worker.attempt import Attempt, Tools
-from worker.child import ZygoteDied
-from worker.supervisor import Outcome
+from worker.attempts import attempt as attempts
+from worker.attempts.attempt import Attempt, Tools
+from worker.attempts.child import ZygoteDied
+from worker.attempts.supervisor import Outcome
 
 GONE = OperationalError("SELECT", None, Exception("gone"))
 

@@ -12,7 +12,7 @@ from fault_proxy import FaultProxy
 from running_site import Site
 from upload_sites import MB, check_nothing_left, client_of, key_of, large_file, submitted
 
-from core.requests.uploads import LEAST_BYTES
+from core.uploads.uploads import LEAST_BYTES
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -8,7 +8,7 @@ import pytest
 import redis
 from redis_server import RedisServer
 
-from core.doorbell import QUEUE, Doorbell
+from core.jobs.doorbell import QUEUE, Doorbell
 from tests.faults.conftest import ENDLESS, Backend
 
 pytestmark = [pytest.mark.slow, pytest.mark.services("redis")]

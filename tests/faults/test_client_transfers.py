@@ -33,7 +33,7 @@ from upload_sites import (
     until,
 )
 
-from core.requests.uploads import LEAST_BYTES
+from core.uploads.uploads import LEAST_BYTES
 from perennial import Perennial
 from perennial.transfer import CHUNK_BYTES
 
@@ -42,7 +42,7 @@ FEW, MANY = 4, 20
 NEVER = 1 << 60
 STORES = ["folder", "s3"]
 FOLDER_OR_CAMPAIGN = ["folder", pytest.param("s3", marks=pytest.mark.campaign)]
-"""A store of S3 takes an API process and a server more: `tests/core/requests/test_uploads.py` and
+"""A store of S3 takes an API process and a server more: `tests/core/uploads/test_uploads.py` and
 `tests/e2e/test_large_size.py` show uploads by pieces and downloads of ranges with it."""
 
 

@@ -10,8 +10,9 @@ import pytest
 from receiver import Receiver
 from sqlalchemy import select, update
 
-from core.db.tables import Delivery, Webhook
-from core.requests import aliases, webhooks
+from core.database.tables import Delivery, Webhook
+from core.versions import aliases
+from core.webhooks import webhooks
 from tests.faults.conftest import Backend
 
 pytestmark = pytest.mark.slow

@@ -15,12 +15,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.db.migrate import upgrade
-from core.db.session import Database
-from core.requests import keys, whole_uploads
+from core.database.migrate import upgrade
+from core.database.session import Database
+from core.keys import keys
 from core.requests.actor import Actor
 from core.settings import Settings
-from core.store import open_store
+from core.storage import open_store
+from core.uploads import whole_uploads
 from tools import service
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(1800)]

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from sqlalchemy import select
 
-from core.db.tables import WorkerReport
+from core.database.tables import WorkerReport
 from core.failpoints import DEVICE_ERROR
 from tests.faults.conftest import ROOT, Backend
 from worker.launcher import free_port

@@ -16,7 +16,7 @@ from running_site import API, Site
 from tusclient.client import TusClient
 from upload_sites import MB, check_stored, client_of, large_archive, large_file, submitted, until
 
-from core.requests.uploads import LEAST_BYTES
+from core.uploads.uploads import LEAST_BYTES
 
 PIECE = {"Content-Type": "application/offset+octet-stream", "Tus-Resumable": "1.0.0"}
 

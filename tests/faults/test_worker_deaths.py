@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from core.db.tables import Event
+from core.admission.admission import Admission, JobLimits
+from core.database.tables import Event
 from core.errors import JobTooLarge
-from core.requests import retries
-from core.requests.admission import Admission, JobLimits
+from core.tasks import retries
 from tests.faults.conftest import ENDLESS, Backend, Digests
 
 pytestmark = pytest.mark.slow
@@ -104,7 +104,7 @@ def test_a_killed_zygote_costs_nothing(
     model = shared.create()
     job, process = shared.hold_job(model, batches[0])
     next_job, zygote = shared.submit(model, batches[1]), process.parent()
-    assert zygote is not None and "worker.zygote" in zygote.cmdline()
+    assert zygote is not None and "worker.attempts.zygote" in zygote.cmdline()
     zygote.kill()
     process.resume()
     assert [shared.finished(one).state for one in (job, next_job)] == ["succeeded"] * 2

@@ -18,12 +18,12 @@ from archives import archive
 from running_site import API, MODEL, Site, site
 from sqlalchemy import func, select
 
-from core.db import chunks
-from core.db.session import Database
-from core.db.tables import Chunk, Upload
+from core.database.session import Database
+from core.database.tables import Chunk, Upload
 from core.failpoints import POINTS
-from core.store import open_store
-from core.work import retention
+from core.retention import retention
+from core.storage import open_store
+from core.uploads import chunks
 from tools import service
 
 MB = 1 << 20

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from core.db.session import Database
+from core.database.session import Database
 from tests.migrations import databases
 
 

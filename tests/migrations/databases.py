@@ -14,7 +14,7 @@ from sqlalchemy import JSON, TextClause, column, inspect, select, text
 from sqlalchemy import table as of
 from sqlalchemy.engine import make_url
 
-from core.db.session import Database
+from core.database.session import Database
 
 FORMER = Path(__file__).parent / "data" / "head_before_0.1.0"
 """Start of the names of what `data/make_head_before.py` made."""

@@ -15,8 +15,8 @@ import postgresql
 import pytest
 from sqlalchemy.engine import make_url
 
-from core.db import copies, migrate
-from core.db.session import Database
+from core.database import copies, migrate
+from core.database.session import Database
 from core.errors import CannotStart, SchemaOutdated
 from core.settings import Settings
 from tests.migrations import databases

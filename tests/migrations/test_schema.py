@@ -13,9 +13,9 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
-from core.db import migrate
-from core.db.session import Database
-from core.db.tables import Table
+from core.database import migrate
+from core.database.session import Database
+from core.database.tables import Table
 from core.errors import SchemaOutdated
 from tests.migrations import databases
 from tests.migrations.databases import read_rows, read_schema, set_revision
@@ -137,7 +137,7 @@ def _break_at(table: str, original: object) -> object:
 @pytest.mark.slow
 def test_starts_at_the_same_moment_migrate_once(empty: Database) -> None:
     code = (
-        "import sys; from core.db import migrate; from core.db.session import Database;"
+        "import sys; from core.database import migrate; from core.database.session import Database;"
         "migrate.upgrade(Database(sys.argv[1]))"
     )
     starts = [subprocess.Popen([sys.executable, "-c", code, empty.url], cwd=ROOT) for _ in range(2)]

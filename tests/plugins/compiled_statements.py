@@ -8,7 +8,7 @@ import sqlalchemy
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite as Dialect
 from sqlalchemy.util import LRUCache
 
-from core.db import session
+from core.database import session
 
 MOST_STATEMENTS = 5000
 

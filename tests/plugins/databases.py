@@ -16,9 +16,9 @@ import pytest
 from processes import ServiceMissing
 from sqlalchemy import text
 
-from core.db import migrate
-from core.db.session import Database
-from core.db.tables import Table
+from core.database import migrate
+from core.database.session import Database
+from core.database.tables import Table
 
 _EMPTY_ALL = ";".join(str(table.delete()) for table in reversed(Table.metadata.sorted_tables))
 """All deletions in one round trip to PostgreSQL: one trip per table takes longer than the

@@ -16,7 +16,7 @@ LONGEST_FIRST = (
     "e2e/test_lifecycle.py",
     "security/test_predict_neighbours.py",
     "before_after/test_upgrade.py",
-    "core/learn/test_conformance.py",
+    "core/learning/test_conformance.py",
     "e2e/test_bases_and_cards.py",
     "e2e/test_openapi.py",
     "e2e/test_upgrade.py",

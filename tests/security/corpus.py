@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import httpx2
 
-from core.expected_base import expected_base
+from core.bases.expected_base import expected_base
 from core.ingest.limits import Limits
 from core.settings import Settings
 from perennial import ArchiveRejected

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from core.errors import StoreCorrupt
-from core.store import Store
+from core.storage import Store
 
 
 def store_of(client: TestClient) -> Store:
@@ -57,7 +57,7 @@ def is_refused(client: TestClient, answer: tuple[int, bytes]) -> bool:
 def mended(client: TestClient) -> None:
     """What a worker's scrub does within a minute."""
     try:
-        from core.work.scrub import Scrubber
+        from core.upkeep.scrub import Scrubber
     except ImportError:  # the code as it was first
         return
     state: Any = client.app.state  # type: ignore[attr-defined]

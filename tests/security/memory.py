@@ -9,9 +9,9 @@ from tests.descendants import list_descendants
 
 _PROCESSES = {
     "api": "api.app:create_app",
-    "helper": "core.work.predict.helper",
-    "image decoder": "core.work.predict.decoder",
-    "decoder": "core.ingest.decoder",
+    "helper": "core.predictions.helper.helper",
+    "image decoder": "core.predictions.helper.decoder",
+    "decoder": "core.ingest.decoding.decoder",
     "worker": "worker.",
 }
 

@@ -19,20 +19,20 @@ from api.strict_json import parse_json
 from api.uploads.form import FormFile
 from api.uploads.spool_file import SpoolFile
 from core.errors import ImageInvalid, PerennialError
+from core.files.safetensors_header import parse_header
 from core.ingest import images
+from core.ingest.decoding.resizing import Resizing
 from core.ingest.inspect import check_size, open_read_only
 from core.ingest.limits import Limits
 from core.ingest.members import Damaged, SizeMismatch
 from core.ingest.members import read as read_member
 from core.ingest.reader import Contents
 from core.ingest.readers.registry import reader_of
-from core.ingest.resizing import Resizing
 from core.ingest.rules.entries import ReadingOptions, RuleError
 from core.ingest.rules.tables import find_table, resolve_rows
 from core.ingest.sniff import SNIFF_BYTES, detect_format
-from core.safetensors_header import parse_header
-from core.work.predict.decoder import Refused, from_arrays
-from core.work.predict.decoder import images_of as images_of_json
+from core.predictions.helper.decoder import Refused, from_arrays
+from core.predictions.helper.decoder import images_of as images_of_json
 
 LIMITS = Limits()
 _MAX_DETAIL = 600

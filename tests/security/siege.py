@@ -249,7 +249,7 @@ def large(folder: Path) -> Iterator[tuple[str, str]]:
     from redis_server import RedisServer
     from s3_server import S3Server
 
-    from core.store import open_store
+    from core.storage import open_store
 
     with ExitStack() as stack:
         database = postgresql.create()

@@ -292,9 +292,9 @@ def _until_it_answers(port: int, process: "subprocess.Popen[bytes]", log: Path) 
 
 def main() -> None:
     """Print the table; a fresh process for each attack."""
-    from core.catalogue import load_catalogue
-    from core.db.migrate import upgrade
-    from core.db.session import Database
+    from core.database.migrate import upgrade
+    from core.database.session import Database
+    from core.recipe.catalogue import load_catalogue
     from core.settings import Settings
 
     with tempfile.TemporaryDirectory() as name:

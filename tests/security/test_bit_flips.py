@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from core import damage
-from core.db.session import Database
-from core.db.tables import Base, Export, Model, Owner, Task
+from core.database.session import Database
+from core.database.tables import Base, Export, Model, Owner, Task
 from core.ids import new_id
-from core.store import Blobs
+from core.retention import damage
+from core.storage import Blobs
 from tests.api.routes.conftest import Publish, default_parts
 from tests.security.damaging import flip, got, is_refused, mended, store_of
 

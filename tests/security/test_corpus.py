@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from core.errors import ImageInvalid, PerennialError
+from core.files.safetensors_header import check_expected, read_header
 from core.ingest import images
 from core.ingest.inspect import inspect_archive
 from core.ingest.limits import Limits
 from core.ingest.sniff import SNIFF_BYTES, detect_format
-from core.safetensors_header import check_expected, read_header
 from tests.security import archives, arrays, corpus, pictures, weights
 from tests.security.case import TASKS, Case
 from tools.service import Service

@@ -16,8 +16,8 @@ import numpy as np
 from safetensors.numpy import load, save
 from starlette.testclient import TestClient
 
-from core import expected_base
-from core.store import Blobs
+from core.bases import expected_base
+from core.storage import Blobs
 from tests.api.routes.conftest import default_parts
 from tests.security.damaging import flip, got, is_refused, mended, store_of
 

@@ -26,10 +26,10 @@ from tools.service import Service
 pytestmark = pytest.mark.slow
 
 HELPERS = {
-    "predict helper": "core.work.predict.helper",
-    "image decoder": "core.work.predict.decoder",
-    "decoder": "core.ingest.decoder",
-    "zygote": "worker.zygote",
+    "predict helper": "core.predictions.helper.helper",
+    "image decoder": "core.predictions.helper.decoder",
+    "decoder": "core.ingest.decoding.decoder",
+    "zygote": "worker.attempts.zygote",
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from core.safetensors_header import MAX_HEADER_BYTES
+from core.files.safetensors_header import MAX_HEADER_BYTES
 from tests.security.case import BASES, Case
 
 BASE = "422 base-invalid"

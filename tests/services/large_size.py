@@ -30,7 +30,7 @@ BIN = Path(sys.executable).parent
 def api_command(port: int) -> list[str]:
     """The README's for an API process, on the loopback address."""
     command = [str(BIN / "uvicorn"), "--factory", "api.app:create_app", "--port", str(port)]
-    return [*command, "--http", "api.connection:Connection", "--no-server-header"]
+    return [*command, "--http", "api.server.connection:Connection", "--no-server-header"]
 
 
 def worker_command(name: str) -> list[str]:

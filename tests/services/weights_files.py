@@ -7,7 +7,7 @@ from functools import cache
 import torch
 from safetensors.torch import save
 
-from core.learn.torchvision_import import torchvision_models
+from core.learning.torchvision_import import torchvision_models
 
 NAME = "test_resnet.r160_in1k"
 REPOSITORY = f"timm/{NAME}"

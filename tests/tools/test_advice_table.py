@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from api.pages.words import for_people
-from core.steps import find_steps
+from api.pages.parts.words import for_people
+from core.text.steps import find_steps
 from perennial.words import by_commands
 from tools import advice_table
 from tools.advice_table import ENTRIES, ROOT, Entry, find_sources

@@ -12,12 +12,12 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from core import imagenet_base
+from core.packaged import imagenet_base
 from perennial.cli.main import COMMANDS
 from tests.own_commands import NAMED, environment
 from tools import commands, doctor
 from tools.service import lend_catalogue
-from worker.device_check import without_cuda
+from worker.devices.device_check import without_cuda
 
 
 @pytest.fixture(autouse=True)

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from core import damage, webhook_secret
-from core.db.migrate import upgrade
-from core.db.session import Database
-from core.db.tables import Base, Owner
+from core.database.migrate import upgrade
+from core.database.session import Database
+from core.database.tables import Base, Owner
 from core.ids import new_id
+from core.retention import damage
 from core.settings import Settings
-from core.store import Blobs, open_store
-from core.work.consistency import check
-from core.work.scrub import Scrubber
+from core.storage import Blobs, open_store
+from core.upkeep.consistency import check
+from core.upkeep.scrub import Scrubber
+from core.webhooks import webhook_secret
 from tests.damaged_database import damage_table
 from tools import backup, housekeeping
 

@@ -17,10 +17,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from core.learn.networks import ImageSpec, expected_tensors
-from core.learn.predicting import load_network
-from core.learn.torchvision_import import torchvision_models
-from core.protocol.manifest import Manifest
+from core.contract.manifest import Manifest
+from core.learning.evaluation.predicting import load_network
+from core.learning.networks import ImageSpec, expected_tensors
+from core.learning.torchvision_import import torchvision_models
 from tests.loading import load_module
 
 ROOT = Path(__file__).parents[2]

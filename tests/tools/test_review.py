@@ -13,12 +13,12 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from core.contract.manifest import Manifest
 from core.export.format import PartFile, Version
 from core.export.formats.safetensors_zip import SafetensorsZip
-from core.learn.catalogue import build_catalogue
-from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learn.networks.linearised import LinearisedNetwork
-from core.protocol.manifest import Manifest
+from core.learning.catalogue import build_catalogue
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learning.networks.linear.linearised import LinearisedNetwork
 from tools import review
 
 RESNET = {"name": "resnet20"}

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from worker import heartbeat, reaper, supervisor
-from worker.child import Zygote
+from worker import reaper
+from worker.attempts import heartbeat, supervisor
+from worker.attempts.child import Zygote
 
 LIMIT_S = 60.0
 """How long a test waits for what must happen: generous, as the machine may be busy."""
@@ -24,7 +25,7 @@ from pathlib import Path
 import socket
 
 sys.path.insert(0, {root!r})
-from worker.zygote import serve
+from worker.attempts.zygote import serve
 
 
 def job(spec, out_fd, control_fd):

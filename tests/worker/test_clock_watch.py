@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from core.db.states import State
-from core.db.tables import Idempotency, Job, Owner, Scrub, Upload, Webhook, WorkerReport
-from core.work import claim as claims
-from tests.core.work import conftest
+from core.database.states import State
+from core.database.tables import Idempotency, Job, Owner, Scrub, Upload, Webhook, WorkerReport
+from core.scheduling import claim as claims
+from tests.core import desk as conftest
 from worker import clock_watch
 from worker.clock_watch import CALM_S, ClockWatch
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from core.db.session import Database
+from core.database.session import Database
 from core.settings import Settings
-from core.work import sweep
-from core.work.scrub import Scrubber
+from core.upkeep import sweep
+from core.upkeep.scrub import Scrubber
 from tests.worker.conftest import LIMIT_S, within_limit
 from worker.chores import ALIVE
 from worker.loop import Worker

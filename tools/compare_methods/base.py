@@ -8,12 +8,13 @@ import torch
 from safetensors.torch import load, load_file
 from torch import Tensor
 
-from core import helper_process, imagenet_base, packaged_base
-from core.ingest.resizing import LATEST, Resizing
-from core.learn.networks import ImageSpec, Network, build_network
-from core.learn.networks.timm_names import find_pretrained
-from core.learn.precision import Inputs, place_network
-from core.protocol.architecture import Normalisation
+from core.contract.architecture import Normalisation
+from core.ingest.decoding.resizing import LATEST, Resizing
+from core.learning.networks import ImageSpec, Network, build_network
+from core.learning.networks.backbones.timm_names import find_pretrained
+from core.learning.precision import Inputs, place_network
+from core.packaged import imagenet_base, packaged_base
+from core.processes import helper_process
 from tools.compare_methods.errors import CannotCompare
 
 BASES = (imagenet_base.NAME, packaged_base.PACKAGED)
@@ -91,7 +92,7 @@ def _load_imagenet(scratch: Path) -> Base:
     try:
         # timm is loaded in a separate process, so that this one need not import it.
         done = helper_process.run_module(
-            "core.work.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S
+            "core.bases.hub.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S
         )
     except subprocess.TimeoutExpired as error:
         raise _build_error(f"its conversion takes more than {CONVERT_TIMEOUT_S:g} s") from error

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from core import imagenet_base
+from core.packaged import imagenet_base
 from perennial import Perennial
 from perennial.cli.output import print_notice, print_table
 from tools import service

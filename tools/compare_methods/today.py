@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from core.learn.networks import Network
+from core.learning.networks import Network
 from tools.compare_methods.base import Base
 from tools.compare_methods.outcome import Outcome, count_right
 from tools.compare_methods.pixels import Data

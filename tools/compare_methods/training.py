@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learn.networks import Network
-from core.learn.precision import Inputs
+from core.learning.networks import Network
+from core.learning.precision import Inputs
 from tools.compare_methods.pixels import Images, Labels, Pixels
 
 BATCH = 32

@@ -15,7 +15,7 @@ from step_counts import StepCounts
 
 from bench.gpu.kit import ROOT, Bench, methods_of_run, new_bench, open_device, small_architecture
 from bench.gpu.step_run import StepRun
-from core.learn.methods import registry
+from core.learning.methods import registry
 
 
 class WarnedCalls:

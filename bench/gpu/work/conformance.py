@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.gpu.kit import ROOT
 from bench.gpu.step_run import PROCESSES, StepRun
 
-FOLDER = Path("tests") / "core" / "learn"
+FOLDER = Path("tests") / "core" / "learning"
 FEW = "finetune and (growth or stores or resumes)"
 """The checks of a dry run."""
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from bench.gpu.kit import new_bench, open_device
 from bench.gpu.step_run import StepRun
-from core.learn.dataset import Dataset
-from core.learn.evaluate import logits_on_task
-from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learn.precision import Inputs, place_network
+from core.learning.data.dataset import Dataset
+from core.learning.evaluation.evaluate import logits_on_task
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learning.precision import Inputs, place_network
 
 CLASSES = 100
 TOLERANCE = 1e-3

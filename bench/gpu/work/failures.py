@@ -13,12 +13,12 @@ import torch
 
 from bench.gpu.kit import SMALL, new_bench, open_device
 from bench.gpu.step_run import StepRun
-from core.learn.failures import classify_error
+from core.learning.training.failures import classify_error
 
 ASK = """
 import json, sys
-from core.learn.failures import classify_error
-from core.learn.precision import choose_device
+from core.learning.training.failures import classify_error
+from core.learning.precision import choose_device
 said = {"auto": str(choose_device("auto"))}
 try:
     choose_device("cuda")

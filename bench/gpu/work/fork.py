@@ -15,8 +15,8 @@ import torch
 from bench.gpu.kit import SMALL, new_bench, open_device
 from bench.gpu.step_run import StepRun
 from bench.job_run import whole
-from worker.child import Child, Zygote
-from worker.cuda_free import find_cuda
+from worker.attempts.child import Child, Zygote
+from worker.devices.cuda_free import find_cuda
 
 CHILD_S = 20.0
 """After so long without its end a child counts as hung."""

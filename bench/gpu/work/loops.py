@@ -20,9 +20,9 @@ from torch.nn import functional
 from bench.gpu.kit import Bench, StepClock, new_bench, open_device, synchronize
 from bench.gpu.step_run import StepRun
 from core.ingest.dataset import open_dataset
-from core.learn import dataset
-from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learn.precision import Inputs, autocast, place_network
+from core.learning.data import dataset
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learning.precision import Inputs, autocast, place_network
 
 LR, MOMENTUM = 0.01, 0.9
 GRAPH_WARM = 3

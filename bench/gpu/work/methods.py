@@ -21,7 +21,7 @@ from bench.gpu.kit import (
     small_architecture,
 )
 from bench.gpu.step_run import StepRun
-from core.learn.methods import registry
+from core.learning.methods import registry
 
 HELD_OUT = 32
 MAX_ACCURACY_DIFFERENCE = 0.25

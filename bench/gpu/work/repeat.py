@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.gpu.kit import Learned, StepClock, new_bench, open_device
 from bench.gpu.step_run import StepRun
-from core.learn.methods import registry
+from core.learning.methods import registry
 
 METHODS: dict[str, dict[str, Any]] = {
     "finetune": {"name": "finetune"},

@@ -8,7 +8,7 @@ import torch
 
 from bench.gpu.kit import open_device, synchronize
 from bench.gpu.step_run import StepRun
-from core.learn.state import save_tensors, sync_to_disk
+from core.learning.state import save_tensors, sync_to_disk
 
 TENSORS, ELEMENTS = 100, 2_500_000  # of float32: 1 GB
 TINY_ELEMENTS = 1_000

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from perennial.pack.archive import Archive
 from perennial.pack.batch import Batch
 from perennial.pack.errors import ExtraMissing, PackError, SourceChanged, Undecided
 from perennial.pack.kinds import ARCHIVE, FOLDER, KINDS, kind_of
-from perennial.pack.memory import MappedImages
 from perennial.pack.remote.address import is_address
 from perennial.pack.remote.bucket import BucketImages
+from perennial.pack.sources.archive import Archive
+from perennial.pack.sources.memory import MappedImages
 from perennial.pack.tar_batch import TarBatch
 from perennial.pack.text import quote_name
 
@@ -40,7 +40,7 @@ def open_batch(
             crops, `boxes="turned"` if boxes refer to images rotated by EXIF (coco, yolo); `images=`
             folder (coco); `layout="folders"`, `one_class=True`, `classes="level:1"`,
             `names_pattern=`, `table=`, `known_classes=[…]` (folder, buckets), `image=`, `label=`
-            columns (folder, csv), see `perennial.pack.folder`; `max_entries=`, `progress=` (urls,
+            columns (folder, csv), see `perennial.pack.sources.folder`; `max_entries=`, `progress=` (urls,
             buckets); `allow_private=True` for URLs that lead to private addresses (urls);
             `endpoint=`, `profile=`, `anonymous=True` (buckets).
 

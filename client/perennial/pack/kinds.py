@@ -4,25 +4,30 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from perennial.pack.archive import looks_like_archive
 from perennial.pack.bad import MAX_BAD
-from perennial.pack.coco import annotations_among, looks_like_coco, open_coco
-from perennial.pack.csv_file import TableImages
 from perennial.pack.errors import PackError
 from perennial.pack.files import Root
-from perennial.pack.folder import FolderImages
-from perennial.pack.imagefolder import METADATA, MetadataImages, metadata_among
 from perennial.pack.images import Images
 from perennial.pack.names import CSV_NAME, is_image
-from perennial.pack.parquet import SUFFIX as PARQUET_SUFFIX
-from perennial.pack.parquet import ParquetImages, parquet_among
 from perennial.pack.remote.fetching import MAX_ENTRIES, Progress
 from perennial.pack.remote.url_list import LIST_SUFFIXES, looks_like_urls
 from perennial.pack.rules.foreign import find_foreign_kind, kinds_among
 from perennial.pack.rules.label_files import find_label_files
+from perennial.pack.sources.archive import looks_like_archive
+from perennial.pack.sources.coco import annotations_among, looks_like_coco, open_coco
+from perennial.pack.sources.csv_file import TableImages
+from perennial.pack.sources.folder import FolderImages
+from perennial.pack.sources.imagefolder import METADATA, MetadataImages, metadata_among
+from perennial.pack.sources.parquet import SUFFIX as PARQUET_SUFFIX
+from perennial.pack.sources.parquet import ParquetImages, parquet_among
+from perennial.pack.sources.webdataset import (
+    SHARD_SUFFIXES,
+    ShardImages,
+    looks_like_shard,
+    shards_among,
+)
+from perennial.pack.sources.yolo import looks_like_yolo, open_yolo, yaml_in
 from perennial.pack.text import format_count, format_names, quote_name
-from perennial.pack.webdataset import SHARD_SUFFIXES, ShardImages, looks_like_shard, shards_among
-from perennial.pack.yolo import looks_like_yolo, open_yolo, yaml_in
 
 ARCHIVE, FOLDER = "archive", "folder"
 _TABLES = (".json", ".jsonl", ".ndjson", ".manifest", ".labels")

@@ -1,7 +1,7 @@
 """ONNX download: one zip for programs without PyTorch.
 
 It has an ONNX graph from pixels to probabilities, labels, and code that runs the graph. A job
-process makes and checks the graph (`core.learn.onnx`), which is packed here. The same graph and
+process makes and checks the graph (`core.learning.export`), which is packed here. The same graph and
 version give the same bytes.
 """
 
@@ -10,13 +10,13 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from core.contract.jobs.export_job import GRAPH, GRAPH_DATA
+from core.contract.manifest import Manifest
 from core.errors import StoreCorrupt
 from core.export import model_card, onnx_card
 from core.export.format import Format, Version
 from core.export.image_reader import reader_files
 from core.export.zip_entries import add_entry, add_text
-from core.protocol.export_job import GRAPH, GRAPH_DATA
-from core.protocol.manifest import Manifest
 
 _COPY_BYTES = 1 << 20
 

@@ -1,13 +1,13 @@
 """Normal form of labels, and reasons why the service rejects a label.
 
-The allowed characters are the service's rule (`core/characters.py`); the tests compare both.
+The allowed characters are the service's rule (`core/text/characters.py`); the tests compare both.
 """
 
 import re
 import unicodedata
 
 MAX_LABEL_CHARS = 100
-# Repeated from `core.characters`, because the client's copy of this package has no `core`.
+# Repeated from `core.text.characters`, because the client's copy of this package has no `core`.
 _CONTROLS = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"
 _TURNING = r"\u202a-\u202e\u2066-\u2069\u00ad\u061c\u200c-\u200f"
 _HIDDEN = (
@@ -44,7 +44,7 @@ def _changes_display(text: str, at: int) -> bool:
     if not before:
         return False
     kind = unicodedata.category(before)
-    # After RFC 5892, appendix A, as in `core.characters`.
+    # After RFC 5892, appendix A, as in `core.text.characters`.
     if text[at] in "\u200c\u200d":
         is_right_to_left = unicodedata.bidirectional(before) == "AL"
         is_pictograph = kind in ("So", "Sk") or before == "\ufe0f"

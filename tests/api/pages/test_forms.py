@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from core.db.session import Database
-from core.db.tables import Job, Task
+from core.database.session import Database
+from core.database.tables import Job, Task
 from tests.api.conftest import KeyOf, Make
 
 Publish = Callable[..., int]

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import event, select
 from starlette.testclient import TestClient
 
-from api.pages import heat, render, svg
-from core.db.session import Database
-from core.db.tables import Model, Task, Version
+from api.pages.parts import heat, render, svg
+from core.contract.gate import CheckPicture, GateCheck, Verdict
+from core.database.session import Database
+from core.database.tables import Model, Task, Version
 from core.ids import new_id
-from core.line.checks import CHECKS, NEW_GATE
-from core.protocol.gate import CheckPicture, GateCheck, Verdict
-from core.requests.lineage import Move, VersionRow
+from core.lineage.checks import CHECKS, NEW_GATE
+from core.versions.history import Move, VersionRow
 from tests.core.rows import make_job_row
 
 Publish = Callable[..., int]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 from starlette.testclient import TestClient
 
-from api.pages import words
-from core import imagenet_base, packaged_base
+from api.pages.parts import words
+from core.packaged import imagenet_base, packaged_base
 
 PATH = "/ui/models/new"
 GIVEN = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.pages.schema_form import Field, Unfit, fields_of, patch_of, paths_in
+from api.pages.parts.schema_form import Field, Unfit, fields_of, patch_of, paths_in
 
 SCHEMA = {
     "$defs": {

@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import select, update
 from starlette.testclient import TestClient
 
-from api.access import REMEMBER_S
 from api.app import create_app
-from core.db.session import Database
-from core.db.tables import UserSession
-from core.requests.sessions import IDLE_S, LIFE_S
+from api.authentication.access import REMEMBER_S
+from core.database.session import Database
+from core.database.tables import UserSession
+from core.keys.sessions import IDLE_S, LIFE_S
 from core.settings import Settings
 from tests.api.conftest import KeyOf
 
@@ -26,7 +26,7 @@ POLICY = (
 def forget(monkeypatch: pytest.MonkeyPatch, seconds: float = REMEMBER_S + 0.1) -> None:
     """Nothing is remembered any more of who was let in."""
     real = time.monotonic
-    monkeypatch.setattr("api.access.time.monotonic", lambda: real() + seconds)
+    monkeypatch.setattr("api.authentication.access.time.monotonic", lambda: real() + seconds)
 
 
 def rows(client: TestClient) -> list[UserSession]:

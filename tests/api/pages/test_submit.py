@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 from starlette.testclient import TestClient
 
-from api.pages import words
-from core.work.biased_head import REBALANCE
+from api.pages.parts import words
+from core.publishing.biased_head import REBALANCE
 from tests.api.conftest import KeyOf, Make
 
 PATH = "/ui/models/birds/submit"

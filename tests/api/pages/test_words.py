@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from api.pages.words import for_people
-from core.line import words
+from api.pages.parts.words import for_people
+from core.lineage import words
 
 
 @pytest.mark.parametrize(

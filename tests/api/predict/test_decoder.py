@@ -20,10 +20,10 @@ from PIL import Image
 
 from api.predict import decoder as decoders
 from api.predict.decoder import CRASHED, Decoded, ImageDecoder, Wanted
-from core import helper_process
 from core.errors import Invalid
 from core.ingest.images import decode_image, square_array
 from core.ingest.limits import PREDICT_IMAGES, Limits
+from core.processes import helper_process
 from core.settings import Settings
 
 # Files that end in SEGV read address 0, those that end in HANG say so and sleep, those that end in

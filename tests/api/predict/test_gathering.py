@@ -21,8 +21,8 @@ from api.predict.gathering import GATHER_IMAGES, SHARED_IMAGES
 from api.predict.images import Images
 from api.predict.network import Answered
 from api.predict.predictor import Predictor, Question
+from core.contract.manifest import Manifest
 from core.errors import Invalid, Unavailable
-from core.protocol.manifest import Manifest
 from core.settings import Settings
 from tests.api.conftest import create_model
 from tests.api.routes.conftest import publisher

@@ -11,15 +11,15 @@ import pytest
 from safetensors.numpy import save_file
 from starlette.testclient import TestClient
 
-from core.db.measurements import without_figures
-from core.db.session import Database
-from core.db.tables import Alias, AliasMove, Model, Part, Task, Version
+from core.contract.figures import Figures
+from core.contract.jobs.job_result import MeasuredCell
+from core.contract.manifest import Manifest
+from core.database.measurements import without_figures
+from core.database.session import Database
+from core.database.tables import Alias, AliasMove, Model, Part, Task, Version
 from core.ids import new_id
-from core.protocol.figures import Figures
-from core.protocol.job_result import MeasuredCell
-from core.protocol.manifest import Manifest
-from core.store import Blobs
-from core.work.measured import Measurements, write_measured
+from core.publishing.measured import Measurements, write_measured
+from core.storage import Blobs
 from tests.api.conftest import create_model
 
 Publish = Callable[..., int]

@@ -11,8 +11,8 @@ import pytest
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from core.db.session import Database
-from core.db.states import Action
+from core.database.session import Database
+from core.database.states import Action
 from tests.api.conftest import Make, create_model, drive
 
 PROMPTED = {"network": {"family": "vpt", "prompts": 10, "deep": True, "tasks": None}}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from core import expected_base
+from core.bases import expected_base
 from tests.openapi import check
 
 TENSORS = {"fc1.weight": ("F32", [8, 12]), "fc1.bias": ("F32", [8])}

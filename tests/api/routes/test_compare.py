@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from core.db.tables import Model, Result
+from core.database.tables import Model, Result
 from tests.api.routes.test_images import change, keep
 from tests.openapi import check
 

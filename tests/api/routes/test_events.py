@@ -5,8 +5,8 @@ import json
 import pytest
 
 from api import event_stream
-from core.db.session import Database
-from core.db.tables import OwnerEvent
+from core.database.session import Database
+from core.database.tables import OwnerEvent
 from tests.openapi import check
 
 STREAM = {"Accept": "text/event-stream"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from core.db.tables import Model, Task
+from core.database.tables import Model, Task
 from core.ingest.dataset import write_dataset
 from tests.api.conftest import create_model
 from tests.openapi import check

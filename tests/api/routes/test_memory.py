@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from core.db.tables import Audit, Part
-from core.protocol.part_types import PRIVATE_TYPES
-from core.requests import memory
+from core.contract.part_types import PRIVATE_TYPES
+from core.database.tables import Audit, Part
+from core.models import memory
 from tests import openapi
 
 

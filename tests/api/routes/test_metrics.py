@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.db.tables import Job, Model, Task, Version
+from core.database.tables import Job, Model, Task, Version
 from core.ids import new_id
 
 

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from starlette.testclient import TestClient
 
-from core.db import exporters
-from core.db.session import Database
-from core.db.tables import Audit, Export, Exporter, Job
+from core.database.session import Database
+from core.database.tables import Audit, Export, Exporter, Job
+from core.versions import exporters
 from tests.api.conftest import KeyOf
 
 URL = "/v1/models/birds/versions/1/download?format=onnx"

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import update
 from starlette.testclient import TestClient
 
-from core.db.tables import Upload
+from core.database.tables import Upload
 from core.settings import Settings
 from tests import openapi
 from tests.api.conftest import KeyOf

@@ -22,15 +22,15 @@ from api.predict.images import FILES
 from api.predict.line import PredictLine
 from api.predict.network import NetworkProcess
 from api.predict.predictor import Predictor
-from core.db.tables import Damage, Owner, Part
-from core.requests.predictions import Predictable
-from core.store import Blobs
+from core.database.tables import Damage, Owner, Part
+from core.predictions.predictions import Predictable
+from core.storage import Blobs
 
 IMAGE_BYTES = 32 * 32 * 3
 # Answers each image with its own process id; one that begins with "die" ends it, "hang" sleeps.
 FAKE = """
 import json, os, sys, time
-from core.messages import read_message, write_message
+from core.processes.messages import read_message, write_message
 out = os.fdopen(os.dup(1), "wb")
 write_message(out, b"{}")
 while True:
@@ -392,7 +392,7 @@ def test_a_model_deleted_between_its_rows_and_its_files_is_not_found(
 def test_the_real_helper_answers_for_files_and_arrays_alike(client, model, publish):
     import torch
 
-    from core.learn.networks import HeadSpec, ImageSpec, build_network
+    from core.learning.networks import HeadSpec, ImageSpec, build_network
 
     heads = HeadSpec(classes=("cat", "dog"))
     network = build_network({"name": "small-cnn"}, ImageSpec(32, 3), "class", heads, seed=1)
@@ -480,7 +480,7 @@ def test_a_version_that_is_asked_often_says_that_its_graph_answers_and_answers_t
 ):
     import torch
 
-    from core.learn.networks import HeadSpec, ImageSpec, build_network
+    from core.learning.networks import HeadSpec, ImageSpec, build_network
 
     heads = HeadSpec(classes=("cat", "dog"))
     network = build_network({"name": "small-cnn"}, ImageSpec(32, 3), "class", heads, seed=1)

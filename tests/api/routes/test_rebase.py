@@ -13,13 +13,13 @@ from safetensors.numpy import save_file
 from sqlalchemy import true
 from starlette.testclient import TestClient
 
-from core import imagenet_base, packaged_base
-from core.db import usage
-from core.db.tables import Alias, Job, Model, OwnerEvent, Result, Task
+from core.database.tables import Alias, Job, Model, OwnerEvent, Result, Task
 from core.ingest.dataset import write_dataset
-from core.ingest.traces import Traces, write_traces
-from core.requests import rebase_finish
+from core.ingest.findings.traces import Traces, write_traces
+from core.packaged import imagenet_base, packaged_base
+from core.rebase import rebase_finish
 from core.settings import Settings
+from core.usage import usage_sums
 from tests.api.conftest import create_model, new_key, serving
 from tests.api.routes.conftest import Publish
 from tests.openapi import check
@@ -238,7 +238,8 @@ def test_shared_images_count_in_both_models(client: TestClient, old: str) -> Non
     made = begin(client, old).json()
     with database(client).read() as session:
         sizes = {
-            one: of["bytes"]["datasets"] for one, of in usage.per_model(session, true()).items()
+            one: of["bytes"]["datasets"]
+            for one, of in usage_sums.per_model(session, true()).items()
         }
     before, after = sizes[made["old"]["id"]], sizes[made["new"]["id"]]
     assert after >= 2 * 24 * 32 * 32 * 3

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from core.requests.uploads import LEAST_BYTES
 from core.settings import Settings
+from core.uploads.uploads import LEAST_BYTES
 from tests import openapi
 from tests.api.conftest import KeyOf, Make, unread
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
+from core.predictions.predictions import find_predictable
 from core.requests.actor import Actor
-from core.requests.predictions import find_predictable
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_download_is_one_zip_with_the_digest_it_announces(client, url):
 
 
 def test_a_download_built_again_has_the_same_digest(client, url):
-    from core.db.tables import Export
+    from core.database.tables import Export
 
     first = client.get(url).headers["ETag"]
     db = client.app.state.database

@@ -10,7 +10,7 @@ from receiver import Receiver
 from starlette.testclient import TestClient
 
 from core.settings import Settings
-from core.work.deliver import Deliverer
+from core.webhooks.deliver import Deliverer
 from tests.api.conftest import KeyOf
 from tests.security import addresses
 

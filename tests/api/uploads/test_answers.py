@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from core import expected_base
+from core.bases import expected_base
 from core.settings import Settings
 from tests.api.conftest import Make, new_key, serving, serving_copy
 from tests.api.routes.test_bases import TENSORS

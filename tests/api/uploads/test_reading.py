@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from core.db.session import Database
-from core.db.tables import Task
+from core.database.session import Database
+from core.database.tables import Task
 from tests.api.conftest import Make, create_model
 from worker.loop import Worker
 

@@ -287,7 +287,7 @@ def test_a_transaction_that_fails_leaves_no_archive(
     def broken(*_: object, **__: object) -> None:
         raise OperationalError("INSERT", {}, Exception("connection refused"))
 
-    monkeypatch.setattr("core.requests.submission.record_action", broken)
+    monkeypatch.setattr("core.tasks.submission.record_action", broken)
     answer = client.post(TASKS, content=archive(a=2), headers={"Idempotency-Key": "k"})
     assert answer.status_code == 503
     assert spooled(settings) == stored(settings) == []

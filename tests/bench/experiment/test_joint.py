@@ -16,7 +16,7 @@ from bench.experiment.joint import Groups, JointHeads
 from bench.experiment.outcomes import collect
 from bench.experiment.runs import Store
 from bench.experiment.tables import summary
-from core.learn.state import State
+from core.learning.state import State
 
 ORDERS = 2
 """Order 1 has the tasks of order 0 the other way round."""

@@ -4,10 +4,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from bench.experiment.readout import HeldOut, Old, read_out, retention
-from core.learn.methods import registry
-from core.learn.networks import HeadSpec, ImageSpec, build_network
-from core.learn.precision import Inputs
-from core.learn.state import State
+from core.learning.methods import registry
+from core.learning.networks import HeadSpec, ImageSpec, build_network
+from core.learning.precision import Inputs
+from core.learning.state import State
 
 CLASSES = ("a", "b", "c", "d", "e")
 

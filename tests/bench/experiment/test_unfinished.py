@@ -7,7 +7,7 @@ from bench.experiment import unfinished
 from bench.experiment.data import Files
 from bench.experiment.grid import expand
 from bench.experiment.runs import Store, run_and_record, train_base
-from core.learn.control import NoControl
+from core.learning.training.control import NoControl
 
 METHOD = """
 scenarios = ["class"]

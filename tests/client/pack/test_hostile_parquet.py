@@ -13,7 +13,7 @@ import pytest
 from sources import parquet
 
 from perennial.pack.errors import PackError
-from perennial.pack.parquet import ParquetImages
+from perennial.pack.sources.parquet import ParquetImages
 
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 ROW = {"bytes": b"\x89PNG", "path": "a.png"}

@@ -9,7 +9,7 @@ import pytest
 from sources import coco, folder, parquet, png, shards, write, yolo
 
 from perennial.pack import PackError, open_batch
-from perennial.pack.plain_yaml import parse_text
+from perennial.pack.sources.plain_yaml import parse_text
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from core.ingest.layout import IGNORED, Layout, Reading, build_layout
 from core.ingest.limits import Limits
 from core.ingest.rules.names import CSV_NAME, to_nfc
 from core.ingest.rules.options import option_texts, read_options
-from core.steps import as_parameters
+from core.text.steps import as_parameters
 from perennial.pack import PackError, labels, names, open_batch
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

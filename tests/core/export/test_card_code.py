@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from core.contract.architecture import Image
+from core.contract.manifest import Manifest
 from core.export import card_code
-from core.learn.networks.families import FAMILIES
-from core.protocol.architecture import Image
-from core.protocol.manifest import Manifest
+from core.learning.networks.families import FAMILIES
 from tests.learning_catalogue import catalogue
 
 LOADING = Path(card_code.__file__).parent / "loading"

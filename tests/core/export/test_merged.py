@@ -11,7 +11,7 @@ from safetensors.numpy import load, save, save_file
 
 from core.errors import StoreCorrupt
 from core.export.merged import DamagedPart, Merged
-from core.safetensors_header import read_header
+from core.files.safetensors_header import read_header
 
 
 def same(name: str) -> str:

@@ -14,16 +14,16 @@ import pytest
 from PIL import Image
 
 from bench.service.exported_networks import CHANNELS, NORMALISE, QUICK
+from core.contract.architecture import Image as ModelImage
+from core.contract.manifest import Manifest
 from core.errors import StoreCorrupt
 from core.export import onnx_card
 from core.export.format import Version
 from core.export.formats.onnx_zip import OnnxZip
+from core.ingest.decoding.resizing import Resizing
 from core.ingest.images import decode_image
-from core.ingest.resizing import Resizing
-from core.learn import predicting
-from core.learn.onnx import graph
-from core.protocol.architecture import Image as ModelImage
-from core.protocol.manifest import Manifest
+from core.learning.evaluation import predicting
+from core.learning.export import graph
 from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()

@@ -12,10 +12,10 @@ import pytest
 import torch
 from PIL import Image
 
+from core.contract.architecture import Image as ImageSpec
 from core.export.card_code import image_code
+from core.ingest.decoding.resizing import Resizing
 from core.ingest.images import decode_image
-from core.ingest.resizing import Resizing
-from core.protocol.architecture import Image as ImageSpec
 
 SIZES = [(8, 1), (32, 3), (96, 3), (97, 3), (128, 1), (224, 3)]
 """Side and channels of a model's images: up to 96 pixels without a margin, above with one."""

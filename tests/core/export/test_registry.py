@@ -1,6 +1,6 @@
 """The list of download formats."""
 
-from core.db.tables import Export
+from core.database.tables import Export
 from core.export import registry
 
 

@@ -16,23 +16,23 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from core.contract.architecture import Image as ModelImage
+from core.contract.architecture import Normalisation
+from core.contract.manifest import Manifest
 from core.export.card_code import image_code
 from core.export.format import PartFile, Version
 from core.export.formats.safetensors_zip import SafetensorsZip
 from core.export.image_reader import reader_files
 from core.export.model_card import build_config, render_readme
 from core.ingest.images import decode_image
-from core.learn import predicting
-from core.learn.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learn.networks.der_net import ParallelNetwork
-from core.learn.networks.dne.network import ExpandedNetwork
-from core.learn.networks.linearised import LinearisedNetwork
-from core.learn.networks.prompts import PromptedNetwork
-from core.learn.precision import Inputs
-from core.learn.torchvision_import import torchvision_models
-from core.protocol.architecture import Image as ModelImage
-from core.protocol.architecture import Normalisation
-from core.protocol.manifest import Manifest
+from core.learning.evaluation import predicting
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learning.networks.der_net import ParallelNetwork
+from core.learning.networks.dne.network import ExpandedNetwork
+from core.learning.networks.linear.linearised import LinearisedNetwork
+from core.learning.networks.prompts import PromptedNetwork
+from core.learning.precision import Inputs
+from core.learning.torchvision_import import torchvision_models
 from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from core.contract.manifest import Manifest
 from core.export.format import PartFile, Version
 from core.export.formats.safetensors_zip import SafetensorsZip
-from core.learn.catalogue import build_catalogue
-from core.learn.networks.families import FAMILIES
-from core.protocol.manifest import Manifest
+from core.learning.catalogue import build_catalogue
+from core.learning.networks.families import FAMILIES
 from tests.core.export import past_versions
 from tests.core.export.past_versions import Parts
 

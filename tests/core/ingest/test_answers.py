@@ -8,9 +8,9 @@ import torch
 from safetensors.numpy import save_file
 
 from core.ingest.answers import open_answers, open_ranked_answers
-from core.learn import kept_answers
-from core.learn.problems.class_answers import Answers, find_running_maxima, smallest_integers
-from core.learn.problems.classification import CLASSIFICATION
+from core.learning.evaluation import stored_predictions
+from core.learning.problems.class_answers import Answers, find_running_maxima, smallest_integers
+from core.learning.problems.classification import CLASSIFICATION
 
 
 def write_answers(folder: Path, scores: torch.Tensor) -> Path:
@@ -25,7 +25,7 @@ def write_answers(folder: Path, scores: torch.Tensor) -> Path:
         leaders.to(integers),
         counts.to(integers),
     )
-    (file,) = kept_answers.write_files(folder, {("new", 3): answers})
+    (file,) = stored_predictions.write_files(folder, {("new", 3): answers})
     return folder / file.file
 
 
@@ -79,6 +79,6 @@ def test_a_snapshot_gives_its_answers_back_also_one_from_before() -> None:
     rows, probabilities = torch.zeros(2).int(), torch.ones(2).half()
     now = Answers(rows, probabilities, *(torch.ones(2, dtype=torch.uint8) for _ in range(3)))
     kept = {("new", 1): now, ("parent", 2): Answers(rows, probabilities)}
-    tensors = kept_answers.to_tensors(kept)
-    back = kept_answers.taken_from(tensors, CLASSIFICATION)
+    tensors = stored_predictions.to_tensors(kept)
+    back = stored_predictions.taken_from(tensors, CLASSIFICATION)
     assert not tensors and back["new", 1].leaders is not None and back["parent", 2].leaders is None

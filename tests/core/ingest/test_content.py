@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from core.contract.reports.report import DuplicatesPolicy
 from core.ingest.inspect import inspect_archive
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.rules.options import read_options
 from core.ingest.sniff import SNIFF_BYTES, detect_format
-from core.protocol.report import DuplicatesPolicy
 
 Files = dict[str, bytes]
 USUAL = ReadingOptions()

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from core.errors import ImageInvalid
+from core.ingest.decoding.resizing import FIRST, LATEST, Resizing
 from core.ingest.image_file import gif, heic, jpeg, kinds, png
 from core.ingest.images import decode_image, open_square
-from core.ingest.resizing import FIRST, LATEST, Resizing
 
 MAX = 4096 * 4096
 

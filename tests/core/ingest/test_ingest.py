@@ -17,13 +17,13 @@ from PIL import Image
 from test_images import huge_png
 
 import core.ingest.ingest as module
-from core import helper_process
 from core.errors import ArchiveHostile, LabelsInvalid, Rejected
-from core.ingest import decoding, pool
 from core.ingest.dataset import open_dataset
+from core.ingest.decoding import archive_decoding, pool
 from core.ingest.images import decode_image
 from core.ingest.ingest import Ingested, Stopped, draw_held_out
 from core.ingest.limits import Limits
+from core.processes import helper_process
 
 Take = Callable[..., Ingested]
 ROOT = Path(__file__).resolve().parents[3]
@@ -377,7 +377,7 @@ def test_an_image_that_spends_the_cpu_time_is_one_row(
     take: Take, poisonable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "Pool", pool.Pool)
-    monkeypatch.setattr(decoding, "CPU_S", 1)
+    monkeypatch.setattr(archive_decoding, "CPU_S", 1)
     result = take(mixed({"cat/poison.png": png(5) + b"SPIN"}))
     assert result.report["rejected"] == [{"path": "cat/poison.png", "reason": pool.DEADLY}]
 
@@ -428,7 +428,7 @@ def test_a_decoder_killed_from_outside_costs_no_image(take: Take) -> None:
     def kill_once(done: int, total: int) -> None:
         if not killed:
             for child in psutil.Process().children():
-                if "core.ingest.decoder" in " ".join(child.cmdline()):
+                if "core.ingest.decoding.decoder" in " ".join(child.cmdline()):
                     killed.append(child.pid)
                     os.kill(child.pid, signal.SIGKILL)
 
@@ -441,7 +441,9 @@ def test_a_decoder_killed_from_outside_costs_no_image(take: Take) -> None:
 def test_no_decoder_outlives_the_ingest(take: Take) -> None:
     take(mixed({}))
     left = [
-        p for p in psutil.Process().children() if "core.ingest.decoder" in " ".join(p.cmdline())
+        p
+        for p in psutil.Process().children()
+        if "core.ingest.decoding.decoder" in " ".join(p.cmdline())
     ]
     assert left == []
 
@@ -450,7 +452,7 @@ def test_the_decoder_imports_neither_torch_nor_settings() -> None:
     import subprocess
 
     code = (
-        "import sys, core.ingest.decoder; print({'torch', 'pydantic', 'numpy', 'sqlalchemy'} & "
+        "import sys, core.ingest.decoding.decoder; print({'torch', 'pydantic', 'numpy', 'sqlalchemy'} & "
         "set(sys.modules))"
     )
     assert (
@@ -465,7 +467,9 @@ def test_secrets_do_not_reach_the_decoder(monkeypatch: pytest.MonkeyPatch, tmp_p
     try:
         workers.start_decoder()
         child = next(
-            p for p in psutil.Process().children() if "core.ingest.decoder" in " ".join(p.cmdline())
+            p
+            for p in psutil.Process().children()
+            if "core.ingest.decoding.decoder" in " ".join(p.cmdline())
         )
         assert "PERENNIAL_STORE_SECRET_KEY" not in child.environ()
     finally:

@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pytest
 
 from core.errors import ImageInvalid
-from core.ingest.decoder import REASON_BYTES
+from core.ingest.decoding.decoder import REASON_BYTES
+from core.ingest.decoding.resizing import FIRST, LATEST, Resizing
 from core.ingest.images import decode_image, open_square
 from core.ingest.limits import Limits
-from core.ingest.resizing import FIRST, LATEST, Resizing
 from core.recipe.images import DECODING
 
 KINDS = Path(__file__).parents[2] / "data" / "picture-kinds.zip"

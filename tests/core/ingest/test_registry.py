@@ -1,6 +1,6 @@
 """The list of upload formats."""
 
-from core.db.tables import Task
+from core.database.tables import Task
 from core.ingest.readers import registry
 
 

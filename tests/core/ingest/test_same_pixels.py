@@ -17,7 +17,10 @@ import pytest
 import torch
 
 from api.predict.decoder import ImageDecoder, Wanted
-from core.db.tables import Model
+from core.contract.architecture import Image as ImageSpec
+from core.contract.manifest import Manifest
+from core.database.tables import Model
+from core.execution.validate import Archive, decode_batch, fetch_archive
 from core.export import onnx_card
 from core.export.card_code import image_code
 from core.export.format import Version
@@ -26,17 +29,14 @@ from core.export.formats.safetensors_zip import SafetensorsZip
 from core.export.image_reader import reader_files
 from core.ingest import image_file
 from core.ingest.dataset import open_dataset
+from core.ingest.decoding.resizing import FIRST, LATEST, Resizing
 from core.ingest.first_report import first_report
 from core.ingest.ingest import IngestOptions, Monitor, ingest_archive
 from core.ingest.limits import Limits
-from core.ingest.resizing import FIRST, LATEST, Resizing
-from core.learn.catalogue import build_catalogue
-from core.protocol.architecture import Image as ImageSpec
-from core.protocol.manifest import Manifest
+from core.learning.catalogue import build_catalogue
 from core.settings import Settings
-from core.store import FolderStore
-from core.work.validate import Archive, decode_batch, fetch_archive
-from perennial.cli.unpack import open_package
+from core.storage import FolderStore
+from perennial.cli.models.unpack import open_package
 from tests.core.ingest.hostile_corpus import honest_zip
 from tests.core.ingest.test_picture_kinds import SIDE, Kind, kinds, pixels_of
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.errors import Invalid
-from core.learn.catalogue import build_catalogue
+from core.learning.catalogue import build_catalogue
 from core.recipe.architecture import complete_architecture
 from core.recipe.base_images import config_of, images_of_base
 from core.recipe.images import images_of

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from core.errors import InvalidRecipe
-from core.learn.methods import registry
-from core.learn.recipe import Recipe
+from core.learning.methods import registry
+from core.learning.recipe import Recipe
 from core.recipe.resolve import resolve
 from tests.learning_catalogue import catalogue
 

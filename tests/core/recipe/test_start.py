@@ -2,7 +2,7 @@
 
 import pytest
 
-from core import imagenet_base, packaged_base
+from core.packaged import imagenet_base, packaged_base
 from core.recipe import start
 from core.recipe.resolve import resolve
 from tests.learning_catalogue import catalogue

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import InvalidRecipe
-from core.learn.methods import registry
-from core.learn.recipe import Recipe
+from core.learning.methods import registry
+from core.learning.recipe import Recipe
 from core.recipe.resolve import resolve
 from tests.learning_catalogue import catalogue
 

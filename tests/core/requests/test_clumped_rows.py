@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import ColumnElement, insert, select, text
 
-from core.db.polling import About, owner_events_query
-from core.db.session import Database
-from core.db.tables import Audit, Owner, OwnerEvent
+from core.database.polling import About, owner_events_query
+from core.database.session import Database
+from core.database.tables import Audit, Owner, OwnerEvent
 from core.requests import audit
 from core.requests.actor import Actor
 from tests.core.rows import make_model_row

@@ -16,38 +16,32 @@ from sqlalchemy import event, text
 
 from bench.service.fill import fill
 from bench.service.series import PINNED, STOPPED, Size, id_of
-from core.db import archives, polling, references
-from core.db.kinds import Kind
-from core.db.polling import SqliteReader
-from core.db.polling_postgresql import PostgresqlReader
-from core.db.session import Database
-from core.db.usage import measure_owner
-from core.line import line as model_line
-from core.line.coverage import list_taught_tasks
-from core.line.judgement import judge_version
-from core.line.outlook import build_outlook
-from core.line.row import best_before
-from core.requests import (
-    aliases,
-    audit,
-    bases,
-    class_changes,
-    job_story,
-    jobs,
-    keys,
-    lineage,
-    metrics,
-    models,
-    queue,
-    submission,
-    tasks,
-    usage,
-    versions,
-)
+from core.bases import bases
+from core.database import polling
+from core.database.kinds import Kind
+from core.database.polling import SqliteReader
+from core.database.polling_postgresql import PostgresqlReader
+from core.database.session import Database
+from core.jobs import job_story, jobs, queue
+from core.keys import keys
+from core.lineage import lineage as model_line
+from core.lineage.coverage import list_taught_tasks
+from core.lineage.judgement import judge_version
+from core.lineage.outlook import build_outlook
+from core.lineage.row import best_before
+from core.models import models
+from core.requests import audit
 from core.requests.actor import Actor, find_model
-from core.requests.versions import find_version
+from core.retention import archives, references
+from core.scheduling import claim
 from core.settings import Settings
-from core.work import claim, sweep, uploads
+from core.tasks import submission, tasks
+from core.upkeep import sweep
+from core.uploads import upload_removal
+from core.usage import usage_lists
+from core.usage.usage_sums import measure_owner
+from core.versions import aliases, class_changes, history, metrics, versions
+from core.versions.versions import find_version
 
 FEW, MANY = Size(60, 5, owners=3, measured=3, keys=3), Size(70, 12, owners=3, measured=12, keys=60)
 LARGE = (
@@ -107,7 +101,7 @@ HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "key": (polling._KEY, ("b1",)),
     "session": (polling._SESSION, ("0" * 64,)),
 }
-"""The statements of `core.db.polling`, with values."""
+"""The statements of `core.database.polling`, with values."""
 
 Reads = dict[str, Callable[[Database], object]]
 READS: Reads = {
@@ -154,7 +148,7 @@ READS: Reads = {
     "a window of the matrix": lambda db: metrics.model_metrics(
         db, OWNER, MODEL, version="latest", window=metrics.Window((2, 4), (1, 3))
     ),
-    "a window of versions": lambda db: lineage.read_lineage(db, OWNER, MODEL, last=3, size=3),
+    "a window of versions": lambda db: history.read_lineage(db, OWNER, MODEL, last=3, size=3),
     "what an update did to classes": lambda db: class_changes.class_changes(db, OWNER, MODEL, 3),
     "what a job said": lambda db: job_story.read_story(db, OWNER, id_of("job", 0)),
     "verdict": lambda db: judged(db),
@@ -167,13 +161,13 @@ READS: Reads = {
     "audit since a time": lambda db: trail(db, since=4e9, newest_first=True),
     "results": lambda db: versions.list_results(db, OWNER, MODEL, "1", limit=3, cursor=None),
     "bases": lambda db: bases.list_bases(db, OWNER, limit=3, cursor=None),
-    "usage": lambda db: usage.by_model(db, ADMIN, limit=3, cursor=None),
-    "usage of owners": lambda db: usage.by_owner(db, ADMIN, limit=3, cursor=None),
+    "usage": lambda db: usage_lists.by_model(db, ADMIN, limit=3, cursor=None),
+    "usage of owners": lambda db: usage_lists.by_owner(db, ADMIN, limit=3, cursor=None),
     "digests in use": lambda db: in_use(db),
     "claim": lambda db: claim.complete_stop(db, claim.claim_job(db, "one", 60.0)),  # type: ignore[arg-type]
     "reap": lambda db: claim.reap_expired(db),
     "ring": lambda db: sweep.find_unrung(db),
-    "uploads to sweep": lambda db: uploads.forget_old(db, EMPTY),
+    "uploads to sweep": lambda db: upload_removal.forget_old(db, EMPTY),
     "archives in use": lambda db: archives_in_use(db),
     "states to sweep": lambda db: sweep._sweep_states(
         db, EMPTY, Settings(), "snapshot", "snapshots/"

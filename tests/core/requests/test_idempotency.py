@@ -5,8 +5,8 @@ import threading
 import pytest
 from sqlalchemy import update
 
-from core.db.session import Database
-from core.db.tables import Idempotency
+from core.database.session import Database
+from core.database.tables import Idempotency
 from core.errors import IdempotencyInFlight, IdempotencyMismatch
 from core.requests import idempotency
 from core.requests.actor import Actor

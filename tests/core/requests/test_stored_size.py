@@ -5,16 +5,17 @@ import json
 import pytest
 from sqlalchemy import select
 
-from core.db.session import Database
-from core.db.tables import Audit, Model
+from core.contract.patch import RecipePatch
+from core.database.session import Database
+from core.database.tables import Audit, Model
 from core.errors import InvalidRecipe
-from core.protocol.patch import RecipePatch
+from core.models import models
 from core.recipe.resolve import complete_stored
 from core.recipe.stored import MAX_RECIPE_BYTES, build_stored_patch, stored_override
-from core.requests import models, pages
+from core.requests import pages
 from core.requests.audit import MAX_DATA_BYTES
-from tests.core.requests.batches import CATALOGUE
-from tests.core.requests.conftest import Office
+from tests.core.batches import CATALOGUE
+from tests.core.office import Office
 
 JUNK = {"x" * 1000: None, "epochs": 3, "method": None, "optimizer": {"y" * 1000: None}}
 

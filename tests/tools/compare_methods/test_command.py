@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from core import imagenet_base, packaged_base
+from core.packaged import imagenet_base, packaged_base
 from tools.commands import ROWS, compare_methods
 from tools.compare_methods.outcome import WORDS
 

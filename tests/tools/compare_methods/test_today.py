@@ -5,9 +5,9 @@ import pytest
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from core.ingest.resizing import Resizing
-from core.learn.networks import ImageSpec, build_network
-from core.protocol.architecture import Normalisation
+from core.contract.architecture import Normalisation
+from core.ingest.decoding.resizing import Resizing
+from core.learning.networks import ImageSpec, build_network
 from tools.compare_methods.base import Base
 from tools.compare_methods.pixels import Data, Part
 from tools.compare_methods.today import Today

@@ -3,9 +3,7 @@
 from collections.abc import Collection
 
 from perennial.pack.bad import MAX_BAD
-from perennial.pack.csv_file import read_given
 from perennial.pack.errors import PackError
-from perennial.pack.folder import names_say_all, plan_folder, say_plan
 from perennial.pack.images import Image
 from perennial.pack.names import numbered_name, to_nfc, wrong_path
 from perennial.pack.remote.address import Address, address_of
@@ -22,6 +20,8 @@ from perennial.pack.remote.stores import Listed, StoreOptions, open_store
 from perennial.pack.rules.entries import ReadingOptions, RuleError
 from perennial.pack.rules.plan import IGNORED, Plan
 from perennial.pack.rules.tables import MAX_TABLE_BYTES
+from perennial.pack.sources.csv_file import read_given
+from perennial.pack.sources.folder import names_say_all, plan_folder, say_plan
 from perennial.pack.text import format_count, quote_name
 
 _MOST_PAGES = 5000
@@ -57,7 +57,7 @@ class BucketImages(FetchedImages):
             profile: profile of the AWS configuration (s3).
             anonymous: access without credentials.
             layout, one_class, classes, image, label, table, names_pattern, known_classes: as for a
-                folder, see `perennial.pack.folder`.
+                folder, see `perennial.pack.sources.folder`.
             max_entries: maximum number of keys.
             max_bad: largest allowed share of bad objects.
             progress: called with the number of listed keys.

@@ -18,7 +18,7 @@ from bench.experiment.grid import Run
 from bench.experiment.program import ENVIRONMENT
 from bench.experiment.runs import Store, execute
 from bench.experiment.unfinished import Stages
-from core.learn.control import Control, NoControl
+from core.learning.training.control import Control, NoControl
 
 ROOT = Path(__file__).parents[4]
 PLAN = """

@@ -1,0 +1,323 @@
+"""Checks in front of every route: key, rate and scope, then the form of the request, then its body.
+
+FastAPI would read a body before it evaluates a dependency. Here the route's ASGI app is wrapped:
+the key, its scope and Content-Length are checked before the first byte of a body is read. JSON
+bodies are parsed strictly, and unknown query parameters are refused.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.authentication.access import Access
+from api.authentication.key_watch import KeyWatch
+from api.dependencies import Needs
+from api.limits.fair_share import FairShare, Working, release_slot, retake_slot
+from api.limits.predict_limits import PredictLimits
+from api.limits.rate import Rate
+from api.strict_json import fit_text, parse_json
+from core.database import session
+from core.errors import (
+    BodyTimeout,
+    BodyTooLarge,
+    BodyTruncated,
+    Invalid,
+    NoSpace,
+    NotAllowed,
+    NotFound,
+    UnsupportedType,
+)
+from core.files import disk, reserve
+from core.requests.actor import Actor
+from core.text.nearest import did_you_mean
+
+MAX_JSON_BYTES = 1 << 20
+JSON_BODY_S = 30.0
+OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/ui/login", "/ui/logout"})
+"""Routes that need no key; `/openapi.json` and `/docs` are not guarded routes."""
+
+MAKES_ROOM = ("/cancel", "/discard", "/delete", "/jobs/{job}/{verb}")
+"""Path endings of requests that, like DELETE, must work on a full disk."""
+
+Polled = Callable[..., Awaitable[Response]]
+
+
+def mark_polling(endpoint: Any) -> Any:
+    """Mark an async handler to be called directly, without FastAPI's dependency handling.
+
+    It receives `request`, `authenticate` and its path parameters. Its query and header parameters
+    only document the route; it reads their values from the request itself.
+    """
+    endpoint.polling = True
+    return endpoint
+
+
+@dataclass(frozen=True)
+class Doorkeepers:
+    """Objects that the guard consults about a caller; each exists once the application has started.
+
+    Attributes:
+        access: authenticates the caller.
+        rate: limits the requests of an owner; None if they are not limited.
+        limits: limits the requests and images of keys of scope predict.
+        share: divides the process fairly between owners.
+    """
+
+    access: Callable[[], Access]
+    rate: Callable[[], Rate | None]
+    limits: Callable[[], PredictLimits]
+    share: FairShare
+
+
+def guard_route(route: APIRoute, doorkeepers: Doorkeepers) -> None:
+    """Wrap a route in the guard.
+
+    Raises:
+        RuntimeError: the route neither names a scope nor is open.
+    """
+    need = needed_scope(route)
+    if need is None and route.path not in OPEN_PATHS:
+        raise RuntimeError(
+            f"{route.path} names no scope: give its handler a Scrape, Read, Write or Admin."
+        )
+    route.app = _Guarded(route, need, doorkeepers)
+
+
+def needed_scope(route: APIRoute) -> str | None:
+    """Return the scope that a route's handler needs, or None."""
+    for dependency in route.dependant.dependencies:
+        if isinstance(dependency.call, Needs):
+            return dependency.call.scope
+    return None
+
+
+class _Guarded:
+    def __init__(self, route: APIRoute, need: str | None, doorkeepers: Doorkeepers) -> None:
+        self.inner: ASGIApp = route.app
+        self.need = need
+        self.doorkeepers = doorkeepers
+        self.query = {p.alias for p in route.dependant.query_params}
+        # Only direct dependencies declare parameters (see `api.dependencies`).
+        for sub in route.dependant.dependencies:
+            self.query |= {p.alias for p in sub.query_params}
+        for extra in (route.openapi_extra or {}).get("parameters", []):
+            if extra.get("in") == "query":
+                self.query.add(extra["name"])
+        self.json_body = route.body_field is not None
+        self.body_required = self.json_body and bool(
+            route.body_field and route.body_field.field_info.is_required()
+        )
+        # Cached authentication suffices for predictions, which change nothing and are frequent, and
+        # for reads other than those of uploads.
+        self.is_fresh = route.methods != {"GET"} and not route.path.endswith("/predict")
+        methods = route.methods or set()
+        self.makes_room = "DELETE" in methods or (
+            "POST" in methods and route.path.endswith(MAKES_ROOM)
+        )
+        self.polled: Polled | None = (
+            route.endpoint if getattr(route.endpoint, "polling", False) else None
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.need is None:
+            await self._serve_route(None, scope, receive, send)
+            return
+        access = self.doorkeepers.access()
+        actor = await access.authenticate(scope, fresh=self.is_fresh)
+        if actor.scope == "predict":
+            await self._let_predict(actor, scope)
+        else:
+            rate = self.doorkeepers.rate()
+            if rate is not None:
+                await rate.count_request(actor.owner_id)
+            if not actor.has_scope(self.need):
+                raise NotAllowed(
+                    f"This call needs a key of scope {self.need}; yours is {actor.scope}."
+                )
+        scope.setdefault("state", {})["actor"] = actor
+        working = Working(self.doorkeepers.share, actor.owner_id)
+
+        async def release_and_send(message: Message) -> None:
+            # From here on the client sets the pace: release the slot.
+            working.pause()
+            await send(message)
+
+        watch = KeyWatch(access, scope)
+        data_dir: Path = scope["app"].state.settings.data_dir
+        try:
+            await working.begin()
+            # Before the handler, which first writes to the database: a full disk would prevent it.
+            if self.makes_room:
+                reserve.release_if_full(data_dir)
+            await self._serve_route(
+                actor, scope, watch.watch_receive(receive), watch.watch_send(release_and_send)
+            )
+        except Exception as error:
+            # A quota may be exceeded although the disk's own figures show free space.
+            is_full = disk.is_full(error) or session.is_full(error)
+            if not (self.makes_room and is_full and reserve.release(data_dir)):
+                raise
+            raise NoSpace(
+                "The disk of the service was full, and now has some room: send this again.",
+                retry_after_s=1,
+            ) from error
+        finally:
+            working.pause()
+
+    async def _let_predict(self, actor: Actor, scope: Scope) -> None:
+        """Let a key of scope predict use its own alias of its own model, within its limits.
+
+        Every other request gets the same error, before anything is looked up, so it does not reveal
+        which models exist. Its requests do not count against its owner's rate: a page that has the
+        key could lock the owner out.
+        """
+        params = scope["path_params"]
+        bound = actor.bound if self.need == "predict" else None
+        if bound is None or not bound.allows(params.get("model", ""), params.get("version", "")):
+            raise NotAllowed(
+                "Your key is of scope predict: it asks for predictions of the one model and alias "
+                "that it was made for, and for nothing else."
+            )
+        assert actor.key_id is not None
+        await self.doorkeepers.limits().take_request(actor.key_id)
+
+    async def _serve_route(
+        self, actor: Actor | None, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        if scope["path_params"]:
+            self._check_path(scope)
+        if scope["query_string"]:
+            self._check_query(scope["query_string"])
+        if self.json_body:
+            receive = await self._read_json(scope, receive)
+        if self.polled is not None and actor is not None:
+            response = await self.polled(
+                request=Request(scope, receive, send), actor=actor, **scope["path_params"]
+            )
+            await response(scope, receive, send)
+        else:
+            await self.inner(scope, receive, send)
+
+    def _check_path(self, scope: Scope) -> None:
+        for value in scope["path_params"].values():
+            if isinstance(value, str) and not fit_text(value):
+                raise NotFound("There is nothing at this path.")
+
+    def _check_query(self, query: bytes) -> None:
+        try:
+            pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=100)
+        except ValueError:
+            raise Invalid("The query string has too many fields.") from None
+        checked_names: set[str] = set()
+        for name, value in pairs:
+            if name not in self.query:
+                allowed = sorted(self.query)
+                meant = did_you_mean(name, allowed)
+                raise Invalid(
+                    f"Unknown query parameter {name[:60]!r}; {meant}this call has: "
+                    f"{', '.join(allowed) or 'none'}.",
+                    fields=[
+                        {
+                            "field": name[:60],
+                            "message": f"unknown query parameter; {meant}".rstrip("; "),
+                        }
+                    ],
+                )
+            if name in checked_names:
+                raise Invalid(
+                    f"The query parameter {name!r} is given twice.",
+                    fields=[{"field": name, "message": "given twice"}],
+                )
+            checked_names.add(name)
+            if not fit_text(value):
+                raise Invalid(
+                    f"The query parameter {name!r} holds a NUL character.",
+                    fields=[{"field": name, "message": "holds a NUL character"}],
+                )
+
+    async def _read_json(self, scope: Scope, receive: Receive) -> Receive:
+        headers = Request(scope).headers
+        length = declared_length(headers.get("content-length"))
+        if length is not None and length > MAX_JSON_BYTES:
+            raise BodyTooLarge(
+                f"A JSON body may have {MAX_JSON_BYTES} bytes; this one has {length}."
+            )
+        # The client sets the pace of its body, and a slot must not wait for it.
+        release_slot()
+        body = await read_body(receive, MAX_JSON_BYTES, length)
+        await retake_slot()
+        # An optional body may be absent, and then needs no media type.
+        if body or self.body_required:
+            media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+            if media_type != "application/json":
+                raise UnsupportedType("Send the body as application/json.")
+            # FastAPI parses the body again; this refuses what its lenient parser would accept.
+            parse_json(body)
+        return replay_body(body, receive)
+
+
+def declared_length(header: str | None) -> int | None:
+    """Return the value of Content-Length in bytes, or None without one.
+
+    Raises:
+        Invalid: it is not a number.
+    """
+    if header is None:
+        return None
+    # More than 18 digits may not fit 64 bits.
+    if not (header.isascii() and header.isdigit() and len(header) <= 18):
+        raise Invalid("Content-Length is not a number of bytes.")
+    return int(header)
+
+
+async def read_body(receive: Receive, limit: int, declared: int | None = None) -> bytes:
+    """Read a small body completely.
+
+    Raises:
+        BodyTooLarge: it has more than `limit` bytes.
+        BodyTruncated: the client disconnected, or sent another number of bytes than declared.
+        BodyTimeout: it takes longer than `JSON_BODY_S` seconds.
+    """
+    chunks, size = [], 0
+    # For the body as a whole: a limit for each message could be stretched byte by byte.
+    deadline = asyncio.get_running_loop().time() + JSON_BODY_S
+    while True:
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            raise BodyTimeout(f"The body was not complete after {JSON_BODY_S:.0f} s.") from None
+        if message["type"] == "http.disconnect":
+            raise BodyTruncated("The connection was closed before the body was complete.")
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise BodyTooLarge(f"The body may have {limit} bytes.")
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            break
+    if declared is not None and size != declared:
+        raise BodyTruncated(f"Content-Length says {declared} bytes, {size} came.")
+    return b"".join(chunks)
+
+
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that yields `body` again, then what the server receives next."""
+    done = False
+
+    async def receive_again() -> Message:
+        nonlocal done
+        if done:
+            return await receive()
+        done = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive_again

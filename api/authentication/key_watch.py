@@ -1,0 +1,71 @@
+"""Repeated authentication during a transfer: a key that ends also ends its uploads and downloads.
+
+Otherwise a key that is revoked or expires during a transfer could still complete it. The key is
+read again every `LOOK_S` seconds of a transfer. An upload is then answered with 401 and nothing of
+its body is kept. A download is cut off, since the head of its response has been sent. Requests that
+change something check the key once more in their own transaction
+(`core.requests.actor.require_valid_key`).
+"""
+
+import asyncio
+
+from starlette.types import Message, Receive, Scope, Send
+
+from api.authentication.access import Access
+from core.errors import Unavailable
+
+LOOK_S = 2.0
+"""Seconds of a transfer between two checks of its key."""
+
+
+class KeyWatch:
+    """Checks the key of one request during its transfer. For one event loop.
+
+    Args:
+        access: authenticates requests.
+        scope: ASGI scope of the request.
+    """
+
+    def __init__(self, access: Access, scope: Scope) -> None:
+        self._access = access
+        self._scope = scope
+        self._now = asyncio.get_running_loop().time
+        self._next = self._now() + LOOK_S
+
+    async def check_if_due(self) -> None:
+        """Check the key if the last check is `LOOK_S` seconds ago.
+
+        In an outage of the database the transfer continues.
+
+        Raises:
+            NotAuthenticated: the key or the session has ended.
+        """
+        if self._now() < self._next:
+            return
+        # Set first, so that an outage does not cause a check for every piece.
+        self._next = self._now() + LOOK_S
+        try:
+            await self._access.authenticate(self._scope, fresh=True)
+        except Unavailable:
+            return
+
+    def watch_receive(self, receive: Receive) -> Receive:
+        """Return a `receive` that checks the key before it returns a piece of a body."""
+
+        async def receive_checked() -> Message:
+            message = await receive()
+            if message["type"] == "http.request":
+                await self.check_if_due()
+            return message
+
+        return receive_checked
+
+    def watch_send(self, send: Send) -> Send:
+        """Return a `send` that checks the key before each piece of an unfinished response."""
+
+        async def send_checked(message: Message) -> None:
+            if message["type"] == "http.response.body" and message.get("more_body", False):
+                await self.check_if_due()
+            await send(message)
+
+        return send_checked

@@ -1,0 +1,143 @@
+"""The session cookie, and the requests for which it counts.
+
+A browser sends a cookie with requests of any page. It counts only if the browser itself declares
+that the request comes from a page of this service, or that a person typed the address. Requests
+that change something must also name this service as their origin.
+
+The cookie is for this host alone (`__Host-`) and requires TLS, except on a loopback address.
+Browsers send a cookie to all ports of a host, so the loopback cookie's name contains the port: two
+services on one machine do not log each other out. The token is valid only at the host and port that
+issued it.
+"""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from api.server.loopback import find_header, host_name, is_loopback
+from core.errors import NotAllowed
+from core.keys.sessions import LIFE_S, bind_to_place
+
+SECURE = "__Host-perennial"
+"""Name of the cookie under https."""
+_READS = frozenset({"GET", "HEAD"})
+
+
+def find_token(scope: Scope) -> str | None:
+    """Return the token in a request's cookie, bound to host and port, or None without a cookie.
+
+    Raises:
+        NotAllowed: there is a cookie, and the request does not come from a page of this service.
+    """
+    cookies = _parse_cookies(scope)
+    # A cookie without TLS counts only on loopback, where nobody else can read it on its way.
+    cookie = cookies.get(SECURE) or (
+        cookies.get(loopback_name(scope)) if is_loopback(host_name(scope)) else None
+    )
+    if not cookie:
+        return None
+    require_own(scope)
+    return bind_to_place(cookie, read_host(scope))
+
+
+def read_host(scope: Scope) -> str:
+    """Return host and port as a request names them."""
+    return find_header(scope, b"host") or ""
+
+
+def loopback_name(scope: Scope) -> str:
+    """Return the cookie's name under http on a loopback address, which contains the
+    request's port.
+    """
+    port = read_host(scope).removeprefix(host_name(scope)).removeprefix(":")
+    return f"perennial-{port or '80'}"
+
+
+def require_own(scope: Scope) -> None:
+    """Refuse a request unless the browser declares that it comes from this service's own pages.
+
+    Raises:
+        NotAllowed: it comes from another site, the browser does not say, or it changes something
+            and names another origin.
+    """
+    site = find_header(scope, b"sec-fetch-site") or ""
+    is_read = scope["method"] in _READS
+    # "none" means that a person typed the address or followed a bookmark.
+    if site != "same-origin" and not (site == "none" and is_read):
+        raise NotAllowed(
+            "Who is logged in is asked only by this service's own pages, and the browser does not "
+            "say that this request is theirs. Open the page itself; a program sends "
+            "`Authorization: Bearer pk_…`."
+        )
+    if not is_read:
+        require_own_origin(scope)
+
+
+def require_own_origin(scope: Scope) -> None:
+    """Refuse a request sent by a page of another origin.
+
+    Raises:
+        NotAllowed: `Origin` is missing or differs from the Host header.
+    """
+    origin, host = find_header(scope, b"origin") or "", find_header(scope, b"host") or ""
+    if not host or origin.partition("://")[2] != host:
+        raise NotAllowed(
+            f"This request is of {origin[:200] or 'an unknown origin'}, and the service was asked "
+            f"for as {host[:200]}: only its own pages change anything. A proxy before it must pass "
+            f"the header Host on."
+        )
+
+
+def refuse_foreign(scope: Scope) -> None:
+    """Refuse changes requested by another site while authentication is off.
+
+    Raises:
+        NotAllowed: a browser marks the request as another site's, and it would change something.
+    """
+    site = find_header(scope, b"sec-fetch-site") or ""
+    if scope["method"] not in _READS and site not in ("", "same-origin", "none"):
+        raise NotAllowed("A page of another site cannot change anything here.")
+
+
+def set_cookie(request: Request, response: Response, made: str) -> None:
+    """Set the session cookie in a response.
+
+    Raises:
+        NotAllowed: the request uses http from another machine, so others could read the token.
+    """
+    # Behind a proxy that ends TLS, only Origin has the scheme that the browser uses.
+    is_secure = request.headers.get("origin", "").startswith("https://")
+    if not is_secure and not is_loopback(host_name(request.scope)):
+        raise NotAllowed(
+            "Logging in by http would show your key to everybody on the way. Open this page by "
+            "https, or on the machine itself by http://127.0.0.1."
+        )
+    name = SECURE if is_secure else loopback_name(request.scope)
+    # A link from another site comes without a strict cookie; `api.pages.errors` repeats it.
+    response.set_cookie(
+        name,
+        made,
+        max_age=int(LIFE_S),
+        path="/",
+        secure=is_secure,
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def delete_cookie(request: Request, response: Response) -> None:
+    """Delete the session cookie in a response."""
+    # Both names: the cookie may have been set under the other scheme.
+    response.delete_cookie(SECURE, path="/", secure=True, httponly=True, samesite="strict")
+    response.delete_cookie(loopback_name(request.scope), path="/", httponly=True, samesite="strict")
+
+
+def _parse_cookies(scope: Scope) -> dict[str, str]:
+    """Return the cookies of a request.
+
+    Other cookies of the same host may contain characters that make SimpleCookie stop.
+    """
+    pairs = (
+        part.strip().partition("=") for part in (find_header(scope, b"cookie") or "").split(";")
+    )
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,38 @@
+"""Long, heavy work: a limited number at once per process, one per owner, in fair order.
+
+Waiting occupies no thread, so the threads that answer other requests stay free.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from anyio import CapacityLimiter, to_thread
+
+from api.limits.fair_share import release_slot, retake_slot
+from api.limits.turns import Turns
+
+T = TypeVar("T")
+
+
+class HeavyWork:
+    """Work in threads of its own, in turns between owners.
+
+    Args:
+        max_calls: maximum number of calls that run at once.
+    """
+
+    def __init__(self, max_calls: int) -> None:
+        self._turns = Turns(range(max_calls))
+        # A limiter of its own, so that this work leaves anyio's threads to other requests.
+        self._threads = CapacityLimiter(max_calls)
+
+    async def run(self, owner: str, work: Callable[[], T]) -> T:
+        """Run `work` in a thread when it is this owner's turn; return its result or raise its
+        exception.
+        """
+        # Before the turn is awaited: a request that waits uses no part of the process.
+        release_slot()
+        async with self._turns.take_turn(owner):
+            result = await to_thread.run_sync(work, limiter=self._threads)
+        await retake_slot()
+        return result

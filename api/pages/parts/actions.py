@@ -1,0 +1,72 @@
+"""Items in a model that wait for a person, with a button for each request that settles them.
+
+A form posts to the path of the API request, under `/ui` instead of `/v1`. An action that needs more
+than a button is a link to the page where it is done.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+
+from core.contract.responses.attention import ActionOut, AttentionOut
+from core.contract.responses.model import ModelOut
+
+# A form can send only these requests: its path is the API's, with `/ui` in place of `/v1`.
+_FORMS = re.compile(
+    r"/v1/(?:jobs/[^/]+/retry|models/[^/]+/(?:aliases/production|tasks/[0-9]+/(?:continue|discard|relearn)))"
+)
+
+
+@dataclass(frozen=True)
+class Button:
+    """Request as a form on a page, or a link to the page where it is made.
+
+    Attributes:
+        path: the path that the form posts to.
+        version: the version that the form sends.
+        reason: whether the form asks for a reason.
+        again: whether the request learns a task again, so that the form offers a choice of recipe.
+        recipe: the advised recipe, as JSON.
+        link: path of a page, used instead of a form.
+    """
+
+    title: str
+    path: str | None
+    version: int | None
+    reason: bool = False
+    again: bool = False
+    link: str | None = None
+    recipe: str | None = None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """An item that waits for a person, with its buttons; the first is the usual choice."""
+
+    about: AttentionOut
+    buttons: list[Button]
+
+
+def list_waiting(model: ModelOut) -> list[Waiting]:
+    """Return everything in a model that waits for a person."""
+    return [
+        Waiting(one, [_build_button(model, action) for action in one["actions"]])
+        for one in model["attention"]
+    ]
+
+
+def _build_button(model: ModelOut, action: ActionOut) -> Button:
+    body = action["body"] or {}
+    if action["method"] in ("POST", "PUT") and _FORMS.fullmatch(action["path"]):
+        path = action["path"].replace("/v1/", "/ui/", 1)
+        recipe = json.dumps(body["recipe"], ensure_ascii=False) if "recipe" in body else None
+        # With an advised recipe, or before the model has its base, there is nothing to choose.
+        again = (
+            path.endswith(("/retry", "/relearn")) and model["state"] == "ready" and recipe is None
+        )
+        return Button(
+            action["title"], path, body.get("version"), "reason" in body, again=again, recipe=recipe
+        )
+    if action["method"] == "DELETE":
+        return Button(action["title"], None, None, link=f"/ui/models/{model['id']}#delete")
+    return Button(action["title"], None, None, link=f"/ui/models/{model['id']}/submit")

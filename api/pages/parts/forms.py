@@ -1,0 +1,85 @@
+"""Forms of the pages: small bodies of names and values, accepted only from this service's own
+pages.
+"""
+
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+from api.authentication import session
+from api.authentication.guard import declared_length, read_body
+from api.uploads.order import recipe_in
+from core.contract.patch import RecipePatch
+from core.errors import Invalid, UnsupportedType
+from core.text import characters
+
+MAX_BYTES = 16 << 10
+MAX_FIELDS = 20
+
+
+async def read_form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str]:
+    """Return the values of a form by name, without surrounding spaces.
+
+    Args:
+        fields: maximum number of fields.
+
+    Raises:
+        NotAllowed: a page of another site sent it.
+        BodyTooLarge, BodyTruncated, BodyTimeout: see `api.authentication.guard.read_body`.
+        UnsupportedType: the body is not a form.
+        Invalid: it is not UTF-8, has too many fields, or contains a NUL character.
+    """
+    session.require_own_origin(request.scope)
+    body = await read_body(
+        request.receive, MAX_BYTES, declared_length(request.headers.get("content-length"))
+    )
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if body and kind != "application/x-www-form-urlencoded":
+        raise UnsupportedType("A form of a page is sent as application/x-www-form-urlencoded.")
+    try:
+        pairs = parse_qsl(
+            body.decode(), keep_blank_values=True, max_num_fields=fields, errors="strict"
+        )
+    except ValueError:
+        raise Invalid(
+            "This form cannot be read: its text is not UTF-8, or it has too many fields."
+        ) from None
+    # PostgreSQL stores no NUL in a text.
+    if any("\0" in value for _, value in pairs):
+        raise Invalid("This form holds a NUL character.")
+    return {name: value.strip() for name, value in pairs}
+
+
+def reason_of(inputs: dict[str, str]) -> str | None:
+    """Return the reason in a form, or None.
+
+    Raises:
+        Invalid: it is too long, or has an invisible character.
+    """
+    try:
+        return characters.clean_prose(inputs.get("reason", "")) or None
+    except ValueError as error:
+        raise Invalid(f"The reason {error}.") from None
+
+
+def recipe_of(inputs: dict[str, str]) -> RecipePatch | None:
+    """Return the recipe chosen for learning again; None keeps the task's recipe.
+
+    Raises:
+        InvalidRecipe: it cannot be read.
+    """
+    text = inputs.get("recipe", "")
+    return recipe_in(text.encode()) if text else None
+
+
+def number_of(inputs: dict[str, str], name: str) -> int:
+    """Return a number in a form.
+
+    Raises:
+        Invalid: it is not a number of at most nine digits.
+    """
+    text = inputs.get(name, "")
+    # int() would accept signs, spaces, underscores and digits of other scripts.
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise Invalid(f"{name} is not a number: {text[:40]!r}.")
+    return int(text)

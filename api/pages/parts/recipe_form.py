@@ -1,0 +1,206 @@
+"""The part of a form that sets how a batch is learned: a method or preset, and deviations
+from it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from api.pages.parts.schema_form import Field, Unfit, fields_of, filled_in, patch_of, paths_in
+from core.admission import recipe_preview
+from core.contract.catalogue import Catalogue
+from core.contract.document import JsonObject
+from core.contract.patch import RecipePatch
+from core.contract.responses.model import ModelOut
+from core.database.session import Database
+from core.errors import InvalidRecipe
+from core.recipe.merge import merge_recipe
+from core.requests.actor import Actor
+
+CHOICE = "choice"
+"""Name of the input that selects the defaults: `method:NAME`, `preset:NAME`, or empty."""
+_CHOSEN_ELSEWHERE = ("method", "preset")
+
+
+@dataclass(frozen=True)
+class Option:
+    """A method or preset. `why_not`: why it does not apply to the model's scenario."""
+
+    value: str
+    name: str
+    description: str
+    why_not: str | None = None
+
+
+@dataclass
+class RecipeForm:
+    """A recipe as a page shows it.
+
+    Attributes:
+        choice: the selected method or preset, as in `CHOICE`.
+        inputs: values of the form by name.
+        patch: deviations from the model's recipe, as they are sent.
+        errors: name of an input → what is wrong with it; the name `recipe` stands for all.
+    """
+
+    choice: str
+    methods: list[Option]
+    presets: list[Option]
+    method: str
+    method_fields: tuple[Field, ...]
+    fields: tuple[Field, ...]
+    inputs: dict[str, str]
+    patch: RecipePatch = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def json(self) -> str:
+        """The patch as it is sent; plain ASCII, so that it fits a header."""
+        return json.dumps(self.patch)
+
+    @property
+    def paths(self) -> set[str]:
+        """The names of the inputs besides the choice."""
+        return set(paths_in((*self.method_fields, *self.fields)))
+
+    @property
+    def filled_in(self) -> bool:
+        """True if any input besides the choice has a value."""
+        return any(self.inputs.get(path) for path in self.paths)
+
+    @property
+    def unknown(self) -> list[str]:
+        """Names of values that no input has."""
+        names = {CHOICE, *self.paths}
+        return [path for path in self.inputs if path not in names]
+
+    def add_errors(self, error: InvalidRecipe) -> None:
+        """Add the service's errors to the inputs that they concern."""
+        names = {CHOICE, *self.paths}
+        for one in error.fields:
+            path = one["field"].removeprefix("recipe.")
+            self.errors[
+                CHOICE if path == "method.name" else path if path in names else "recipe"
+            ] = one["message"]
+        if not error.fields:
+            self.errors["recipe"] = error.detail
+
+
+def recipe_form(
+    db: Database, catalogue: Catalogue, actor: Actor, model: ModelOut, inputs: Mapping[str, str]
+) -> RecipeForm:
+    """Return the form of a model for these values, with its patch and the service's warnings."""
+    choice = inputs.get(CHOICE, "")
+    base = _find_choice(catalogue, choice)
+    current: Mapping[str, Any] = model["recipe"]
+    try:
+        current = recipe_preview.plan_recipe(db, catalogue, actor, model["id"], base or {}).recipe
+    # A choice that does not fit the model still gets its form, with the error beside it.
+    except InvalidRecipe:
+        current = merge_recipe(current, base or {})
+    method = cast(Mapping[str, Any], current["method"])
+    name = str(method["name"])
+    entry = catalogue["methods"].get(name)
+    hyper = {} if entry is None else {**entry["defaults"], **method}
+    methods = [
+        Option(
+            f"method:{each}", each, of["description"], _why_not(of["scenarios"], model["scenario"])
+        )
+        for each, of in sorted(catalogue["methods"].items())
+    ]
+    presets = [
+        Option(f"preset:{each}", each, json.dumps(of))
+        for each, of in sorted(catalogue["presets"].items())
+    ]
+    form = RecipeForm(
+        choice if base is not None else "",
+        methods,
+        presets,
+        name,
+        () if entry is None else fields_of(entry["schema"], hyper, "method."),
+        fields_of(catalogue["recipe"]["schema"], current, without=_CHOSEN_ELSEWHERE),
+        dict(inputs),
+    )
+    if base is None:
+        form.errors[CHOICE] = f"there is no {choice[:60]!r}"
+        return form
+    try:
+        _plan_recipe(form, db, catalogue, actor, model["id"], base)
+    except InvalidRecipe as error:
+        form.add_errors(error)
+    return form
+
+
+def list_input_names(catalogue: Catalogue) -> tuple[str, ...]:
+    """Return every name that an input of such a form may have."""
+    input_names = {
+        CHOICE,
+        *paths_in(fields_of(catalogue["recipe"]["schema"], {}, without=_CHOSEN_ELSEWHERE)),
+    }
+    for entry in catalogue["methods"].values():
+        input_names |= set(paths_in(fields_of(entry["schema"], {}, "method.")))
+    return tuple(sorted(input_names))
+
+
+def given_of(text: str) -> dict[str, str]:
+    """Return the form values, by name, that express a recipe patch in JSON.
+
+    Raises:
+        ValueError: the text is not a JSON object.
+    """
+    try:
+        patch = json.loads(text)
+    # Deeply nested JSON exhausts the stack before it is parsed.
+    except RecursionError:
+        raise ValueError("the JSON is too deep") from None
+    if not isinstance(patch, dict):
+        raise ValueError("the JSON is no object")
+    method, choice = patch.pop("method", {}), patch.pop("preset", None)
+    hyper = dict(method) if isinstance(method, dict) else {"name": method}
+    if "name" in hyper:
+        chosen = {CHOICE: f"method:{hyper.pop('name')}"}
+    else:
+        chosen = {CHOICE: f"preset:{choice}"} if choice is not None else {}
+    return chosen | filled_in(hyper, "method.") | filled_in(patch)
+
+
+def _plan_recipe(
+    form: RecipeForm, db: Database, catalogue: Catalogue, actor: Actor, model: str, base: JsonObject
+) -> None:
+    """Compute the patch and the service's warnings about it. Raises InvalidRecipe."""
+    try:
+        patch, hyper = patch_of(form.fields, form.inputs), patch_of(form.method_fields, form.inputs)
+    except Unfit as error:
+        form.errors.update(error.errors)
+        return
+    method = {**cast(JsonObject, base.get("method", {})), **hyper}
+    form.patch = dict[str, object](
+        _shorten_method({**base, **patch, **({"method": method} if method else {})})
+    )
+    form.warnings = recipe_preview.plan_recipe(db, catalogue, actor, model, form.patch).warnings
+
+
+def _find_choice(catalogue: Catalogue, choice: str) -> JsonObject | None:
+    """Return the patch that a choice stands for, or None if there is no such choice."""
+    kind, _, name = choice.partition(":")
+    if not choice:
+        return {}
+    if kind == "method" and name in catalogue["methods"]:
+        return {"method": {"name": name}}
+    return {"preset": name} if kind == "preset" and name in catalogue["presets"] else None
+
+
+def _shorten_method(patch: JsonObject) -> JsonObject:
+    """Return the patch with a method without hyper-parameters shortened to its name."""
+    method = patch.get("method")
+    return (
+        {**patch, "method": method["name"]}
+        if isinstance(method, dict) and set(method) == {"name"}
+        else patch
+    )
+
+
+def _why_not(scenarios: list[str], scenario: str) -> str | None:
+    return None if scenario in scenarios else f"not in the {scenario} scenario"

@@ -1,0 +1,211 @@
+"""HTML forms from a JSON Schema: the inputs of a schema, and the patch from the values of a form.
+
+Every input starts empty, which keeps the current value (`current`): only differences are sent.
+Supported are number, integer, boolean, enum, const, nullable values, and nested objects. Other
+values are entered as JSON.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from core.contract.document import JsonObject
+
+Kind = Literal["number", "integer", "choice", "group", "json"]
+NONE = "none"
+"""Text that a person enters for null."""
+ON, OFF = "on", "off"
+_NULL = {"type": "null"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """An input of a form.
+
+    Attributes:
+        path: name in the form and path of its value, such as `optimizer.lr`.
+        current: the value that applies if the input is empty.
+        choices: for a choice, its values as written in the form.
+        nullable: True if the value may be null; a group is then switched on and off.
+        fields: inputs of a group.
+    """
+
+    path: str
+    label: str
+    kind: Kind
+    current: object
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    nullable: bool = False
+    fields: tuple["Field", ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The current value as text."""
+        if self.kind == "group":
+            return OFF if self.current is None else ON
+        return format_value(self.current)
+
+
+class Unfit(Exception):
+    """Form values that cannot be read; `errors`: path → reason."""
+
+    def __init__(self, errors: Mapping[str, str]) -> None:
+        super().__init__(f"{len(errors)} inputs")
+        self.errors = dict(errors)
+
+
+def fields_of(
+    schema: Mapping[str, Any],
+    current: Mapping[str, Any],
+    prefix: str = "",
+    without: Sequence[str] = (),
+) -> tuple[Field, ...]:
+    """Return the inputs of an object.
+
+    Args:
+        schema: JSON Schema of the object; `$ref` refers to its `$defs`.
+        current: the current object.
+        prefix: prefix of the paths, such as `method.`.
+        without: properties that get no input.
+    """
+    definitions = cast(Mapping[str, Any], schema.get("$defs", {}))
+    fields = (
+        _build_field(definitions, of, f"{prefix}{name}", name, current.get(name, of.get("default")))
+        for name, of in schema.get("properties", {}).items()
+        if name not in without
+    )
+    return tuple(field for field in fields if field is not None)
+
+
+def patch_of(fields: Sequence[Field], inputs: Mapping[str, str]) -> JsonObject:
+    """Return the differences from the current values as a patch.
+
+    Raises:
+        Unfit: a value cannot be read. The schema is not checked here.
+    """
+    errors: dict[str, str] = {}
+    patch = _build_patch(fields, inputs, errors)
+    if errors:
+        raise Unfit(errors)
+    return patch
+
+
+def filled_in(patch: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return the form values, by path, from which `patch_of` makes this patch."""
+    values: dict[str, str] = {}
+    for name, value in patch.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            values |= {path: ON, **filled_in(value, f"{path}.")}
+        else:
+            values[path] = format_value(value)
+    return values
+
+
+def format_value(value: object) -> str:
+    """Return a value as it is written in the form."""
+    if value is None:
+        return NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def paths_in(fields: Sequence[Field]) -> Iterator[str]:
+    """Yield the names of all inputs."""
+    for field in fields:
+        yield field.path
+        yield from paths_in(field.fields)
+
+
+def _build_field(
+    definitions: Mapping[str, Any], of: Mapping[str, Any], path: str, name: str, current: object
+) -> Field | None:
+    nullable, of = _without_null(definitions, of)
+    label = name.replace("_", " ")
+    if "const" in of:
+        return None  # a constant leaves no choice
+    if "enum" in of:
+        return Field(path, label, "choice", current, tuple(map(str, of["enum"])), nullable=nullable)
+    kind = of.get("type")
+    if kind == "boolean":
+        return Field(path, label, "choice", current, ("yes", "no"), nullable=nullable)
+    if kind in ("number", "integer"):
+        low, high = (
+            of.get("minimum", of.get("exclusiveMinimum")),
+            of.get("maximum", of.get("exclusiveMaximum")),
+        )
+        return Field(path, label, kind, current, minimum=low, maximum=high, nullable=nullable)
+    if kind == "object" and of.get("properties"):
+        inner = current if isinstance(current, Mapping) else {}
+        fields = fields_of({**of, "$defs": definitions}, inner, f"{path}.")
+        return Field(path, label, "group", current, nullable=nullable, fields=fields)
+    return Field(path, label, "json", current, nullable=nullable)
+
+
+def _without_null(
+    definitions: Mapping[str, Any], of: Mapping[str, Any]
+) -> tuple[bool, Mapping[str, Any]]:
+    """Return whether the value is nullable, and its schema without null, with `$ref` resolved."""
+    nullable, non_null = False, [one for one in of.get("anyOf", ()) if one != _NULL]
+    if "anyOf" in of and len(non_null) == 1:
+        nullable, of = len(of["anyOf"]) == 2, non_null[0]
+    if "$ref" in of:
+        of = definitions[of["$ref"].rpartition("/")[2]]
+    return nullable, of
+
+
+def _build_patch(
+    fields: Sequence[Field], inputs: Mapping[str, str], errors: dict[str, str]
+) -> JsonObject:
+    patch: JsonObject = {}
+    for field in fields:
+        name, text = field.path.rpartition(".")[2], inputs.get(field.path, "").strip()
+        if field.kind == "group":
+            inner = _build_patch(field.fields, inputs, errors)
+            # `filled_in` writes null as `none`, whatever the kind of the input.
+            text = OFF if text == NONE else text
+            if text not in ("", ON, OFF) or (text == OFF and not field.nullable):
+                advice = f"choose {ON} or {OFF}" if field.nullable else "it has settings of its own"
+                errors[field.path] = f"is {text[:40]!r}; {advice}"
+            elif text == OFF:
+                patch[name] = None
+            elif inner or text == ON:
+                patch[name] = inner
+        elif text:
+            try:
+                value = _parse_value(field, text)
+            except ValueError as error:
+                errors[field.path] = str(error)
+            else:
+                # In Python True equals 1: compare the types, too.
+                is_same_type = isinstance(value, bool) == isinstance(field.current, bool)
+                if value != field.current or not is_same_type:
+                    patch[name] = value
+    return patch
+
+
+def _parse_value(field: Field, text: str) -> Any:
+    """Return the value of a text. Raises ValueError that says what is allowed."""
+    if field.nullable and text == NONE:
+        return None
+    if field.kind == "choice":
+        if text not in field.choices:
+            raise ValueError(f"is {text[:40]!r}; choose one of {', '.join(field.choices)}")
+        return text == "yes" if field.choices == ("yes", "no") else text
+    if field.kind == "json":
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise ValueError("is no JSON") from None
+    word = "whole number" if field.kind == "integer" else "number"
+    try:
+        # An integer stays one, also where the schema allows any number: 10, and not 10.0.
+        number = int(text) if field.kind == "integer" or text.lstrip("-").isdigit() else float(text)
+    except ValueError:
+        allowed = f"a {word}, or {NONE}" if field.nullable else f"a {word}"
+        raise ValueError(f"is {text[:40]!r}; write {allowed}") from None
+    return number

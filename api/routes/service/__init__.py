@@ -1,0 +1,1 @@
+"""Routes about the service and its keys rather than about models."""

@@ -1,0 +1,58 @@
+"""Route for the audit trail, for administrators."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fastapi import Depends, Query, Response
+
+from api.answers import json_answer
+from api.dependencies import Admin, Db, Page
+from api.description.described import make_router
+from api.problems import problem_responses
+from core.contract.responses.audit import AuditPage
+from core.requests.audit import Wanted, list_audit
+from core.requests.times import parse_rfc3339
+
+router = make_router("audit")
+
+
+@dataclass(frozen=True)
+class Filters:
+    """The query of a request, except for its page."""
+
+    model: str | None
+    action: str | None
+    since: str | None
+    order: Literal["asc", "desc"]
+
+
+async def _get_filters(
+    model: Annotated[
+        str | None, Query(max_length=63, description="Id or name; by id also of a deleted model")
+    ] = None,
+    action: Annotated[
+        str | None,
+        Query(
+            pattern=r"^[a-z]+\.[a-z-]+$",
+            max_length=40,
+            description="Noun and verb, such as alias.set",
+        ),
+    ] = None,
+    since: Annotated[
+        str | None, Query(max_length=40, description="RFC 3339 time of the oldest row")
+    ] = None,
+    order: Annotated[Literal["asc", "desc"], Query(description="asc: oldest first")] = "asc",
+) -> Filters:
+    return Filters(model, action, since, order)
+
+
+@router.get("/v1/audit", response_model=AuditPage, responses=problem_responses(404))
+def read(
+    actor: Admin, db: Db, filters: Annotated[Filters, Depends(_get_filters)], page: Page
+) -> Response:
+    """List changes and who made them, oldest or newest first."""
+    since = None if filters.since is None else parse_rfc3339(filters.since)
+    selection = Wanted(filters.model, filters.action, since, filters.order == "desc")
+    return json_answer(
+        list_audit(db, actor, limit=page.limit, cursor=page.cursor, wanted=selection)
+    )

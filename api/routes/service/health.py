@@ -1,0 +1,99 @@
+"""Routes for the health checks; they need no key and reveal only the state of each part."""
+
+from collections.abc import Callable
+
+import structlog
+from anyio import CapacityLimiter, create_task_group, move_on_after, to_thread
+from fastapi import Request, Response
+from sqlalchemy.exc import SQLAlchemyError
+
+from api.answers import json_answer
+from api.damage import Damage
+from api.dependencies import Bell, Db, ObjectStore
+from api.description.described import make_router
+from core.contract.responses.health import Alive, Ready
+from core.database import soundness
+from core.database.session import Database
+from core.errors import NoSpace, PerennialError
+from core.jobs import workers
+from core.storage import Store
+
+router = make_router("health")
+log = structlog.get_logger(__name__)
+
+LIMIT_S = 4.0
+"""Seconds after which a part that has not answered counts as down."""
+_checks = CapacityLimiter(32)
+"""Threads of their own: all threads of requests may be waiting for the failed part."""
+
+
+@router.get("/healthz", response_model=Alive)
+async def healthz() -> Response:
+    """Report that the process answers."""
+    return json_answer({"status": "ok"})
+
+
+@router.get("/readyz", response_model=Ready, responses={503: {"model": Ready}})
+async def readyz(request: Request, db: Db, store: ObjectStore, bell: Bell) -> Response:
+    """Report whether the service is ready: database and store answer, and the database file is
+    sound.
+
+    An unavailable broker, a full store or a worker without its device is reported too, but the
+    service stays ready.
+    """
+    damage: Damage = request.app.state.damage
+    parts: dict[str, str] = {}
+
+    async def check_part(part: str, question: Callable[[], str]) -> None:
+        # Set first: it stays if the check does not end in time.
+        parts[part] = "unknown" if part == "workers" else "down"
+        with move_on_after(LIMIT_S):  # The thread ends by its own limits.
+            parts[part] = await to_thread.run_sync(
+                question, abandon_on_cancel=True, limiter=_checks
+            )
+
+    async with create_task_group() as group:
+        group.start_soon(check_part, "database", lambda: _check_database(db, damage))
+        group.start_soon(check_part, "store", lambda: _check_store(store))
+        group.start_soon(check_part, "broker", bell.get_broker_status)
+        group.start_soon(check_part, "workers", lambda: _check_workers(db))
+    ready = parts["database"] == "up" and parts["store"] != "down"
+    damage_detail = {"detail": damage.describe()} if parts["database"] == "corrupt" else {}
+    ordered_parts = {part: parts[part] for part in ("database", "store", "broker", "workers")}
+    return json_answer(
+        {"status": "ready" if ready else "not ready", **ordered_parts, **damage_detail},
+        200 if ready else 503,
+    )
+
+
+def _check_database(db: Database, damage: Damage) -> str:
+    if damage.found:
+        return "corrupt"
+    try:
+        db.read_row()
+    except SQLAlchemyError as error:
+        if soundness.is_damage(error):
+            damage.record_error(error)
+            return "corrupt"
+        log.warning("database does not answer", error=str(error)[:300])
+        return "down"
+    return "up"
+
+
+def _check_workers(db: Database) -> str:
+    try:
+        with db.read() as session:
+            return workers.read_status(session, db.now(session))
+    except SQLAlchemyError:  # reported by the database's own check
+        return "unknown"
+
+
+def _check_store(store: Store) -> str:
+    try:
+        store.check()
+    except NoSpace:
+        return "full"
+    except PerennialError as error:
+        log.warning("store does not answer", error=error.detail)
+        return "down"
+    return "up"

@@ -1,0 +1,61 @@
+"""Routes for access keys: all of them, for administrators, and the caller's own."""
+
+from typing import Annotated
+
+from fastapi import Path, Request, Response
+
+from api.answers import json_answer
+from api.authentication.access import Access
+from api.dependencies import Admin, Config, Db, Page, Read
+from api.description.described import make_router
+from api.problems import problem_responses
+from api.schemas.owners import KeyIn
+from core.contract.responses.key import KeyPage, NewKey
+from core.contract.responses.me import MeOut
+from core.keys import keys
+from core.keys.keys import describe_caller
+from core.keys.predict_keys import Wanted
+
+router = make_router("keys")
+
+NO_STORE = {"Cache-Control": "no-store"}
+
+
+@router.post("/v1/keys", status_code=201, response_model=NewKey, responses=problem_responses(409))
+def create(body: KeyIn, actor: Admin, db: Db) -> Response:
+    """Create a key; its secret is only in this response."""
+    requested = keys.RequestedKey(
+        body.name,
+        body.scope,
+        body.owner,
+        body.expires_at,
+        Wanted(body.model, body.alias, body.requests_per_s, body.images_per_day),
+    )
+    return json_answer(keys.create(db, actor, requested), 201, NO_STORE)
+
+
+@router.get("/v1/keys", response_model=KeyPage)
+def list_keys(actor: Admin, db: Db, page: Page) -> Response:
+    """List all keys, without their secrets."""
+    return json_answer(keys.list_keys(db, actor, limit=page.limit, cursor=page.cursor))
+
+
+@router.delete("/v1/keys/{key}", status_code=204, responses=problem_responses(409))
+def revoke(
+    request: Request,
+    key: Annotated[str, Path(description="Id of the key", max_length=40)],
+    actor: Admin,
+    db: Db,
+) -> Response:
+    """Revoke a key and stop its requests in progress; other API processes notice within seconds."""
+    keys.revoke(db, actor, key)
+    # This process would otherwise accept the key from its cache for another second.
+    access: Access = request.app.state.access
+    access.forget_key(key)
+    return Response(status_code=204)
+
+
+@router.get("/v1/me", response_model=MeOut)
+def read(request: Request, actor: Read, db: Db, settings: Config) -> Response:
+    """Return the owner of this key, what it may do, and the service's properties."""
+    return json_answer(describe_caller(db, settings, actor, request.app.version))

@@ -1,0 +1,27 @@
+"""Route for Prometheus, with a key of scope scrape: its metrics cover all owners."""
+
+from fastapi import Request, Response
+
+from api.dependencies import Db, Scrape
+from api.description.described import make_router
+from api.server.observe import render_metrics
+from core.jobs.queue import queue_metrics
+from core.telemetry import CONTENT_TYPE
+
+router = make_router("operation")
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+def metrics(request: Request, actor: Scrape, db: Db) -> Response:
+    """Return queue, jobs and versions from the database; latencies and failures of the API
+    processes.
+    """
+    del actor
+    return Response(
+        render_metrics(queue_metrics(db), request.app.version),
+        headers={"Content-Type": CONTENT_TYPE},
+    )

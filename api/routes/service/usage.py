@@ -1,0 +1,29 @@
+"""Route for usage, for administrators."""
+
+from typing import Annotated, Literal
+
+from fastapi import Query, Response
+
+from api.answers import json_answer
+from api.dependencies import Admin, Db, Page
+from api.description.described import make_router
+from core.contract.responses.usage import UsagePage
+from core.usage import usage_lists
+
+router = make_router("usage")
+
+
+@router.get("/v1/usage", response_model=UsagePage)
+def read(
+    actor: Admin,
+    db: Db,
+    page: Page,
+    by: Annotated[
+        Literal["model", "owner"], Query(description="One item per model or per owner")
+    ] = "model",
+) -> Response:
+    """Return counts and bytes per model or owner; those of owners were summed up at
+    `measured_at`.
+    """
+    read_page = usage_lists.by_model if by == "model" else usage_lists.by_owner
+    return json_answer(read_page(db, actor, limit=page.limit, cursor=page.cursor))

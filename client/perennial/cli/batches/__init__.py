@@ -1,0 +1,1 @@
+"""Commands about batches: send, follow and inspect them."""

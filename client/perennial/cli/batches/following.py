@@ -1,0 +1,174 @@
+"""Following a job to its end and reporting its result."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from perennial.cli.batches.beat import JobLines
+from perennial.cli.command import Shell
+from perennial.cli.exits import Detached
+from perennial.cli.models.accuracies import explain_unmeasured, name_accuracies, read_accuracies
+from perennial.cli.output import print_document, print_json_line, print_notice, print_text
+from perennial.errors import BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout
+from perennial.guard import shell_word
+from perennial.text import one_line
+from perennial.words import about_task, describe_compared, found_in, lacks_base, left_out
+
+if TYPE_CHECKING:
+    from perennial import JobHandle, Perennial
+    from perennial.types import Job, Task
+
+LOOK_S = 1.0
+"""Seconds between two reads of a job that waits for its base."""
+
+
+def follow_job(
+    shell: Shell, client: Perennial, handle: JobHandle, timeout: float | None = None
+) -> None:
+    """Wait for a job, then print its result.
+
+    Raises:
+        JobEnded: the job did not end as it should; the printed output is complete.
+        Detached: Ctrl-C; the job continues.
+        BaseUnavailable: the base of the model could not be fetched; a note says how to come back.
+        ServiceUnreachable, Unavailable: no response for some minutes; a note says how to come back.
+        WaitTimeout: the job continues; a note says how to come back.
+    """
+    job = wait_for_job(shell, handle, timeout)
+    task = None if job.task is None else client.tasks.retrieve(job.model, job.task)
+    warnings = _new_warnings(handle, job, task)
+    # Commands in warnings name the model; without warnings, the request would be wasted.
+    model = client.models.retrieve(job.model).name if warnings else job.model
+    for warning in warnings:
+        print_notice(f"warning: {about_task(warning, model, job.task)}")
+    if shell.is_json:
+        print_document(job)
+    error = handle.ending(job)
+    if error is not None:
+        raise error
+    if not shell.is_json:
+        print_outcome(client, job, task)
+
+
+def wait_for_job(shell: Shell, handle: JobHandle, timeout: float | None = None) -> Job:
+    """Wait for a job while showing its progress, and return it as it ended.
+
+    Raises:
+        Detached, BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout: as `follow_job`.
+    """
+    try:
+        with nullcontext(True) if sys.stderr.isatty() else JobLines() as progress:
+            # check=False: the caller prints warnings and JSON before it raises the error.
+            return handle.wait(timeout, progress=progress, check=False)
+    except KeyboardInterrupt:
+        raise Detached(came_away(handle.id)) from None
+    except BaseUnavailable as lacking:
+        if shell.is_json and handle.job is not None:
+            print_document(handle.job)
+        lacking.add_note(_format_commands(handle.id))
+        raise
+    except WaitTimeout as late:
+        late.add_note(_come_back(handle.id))
+        raise
+    except (ServiceUnreachable, Unavailable) as away:
+        away.add_note(came_away(handle.id).strip())
+        raise
+
+
+def report_learned(shell: Shell, client: Perennial, handle: JobHandle) -> None:
+    """Report a job whose version the model has learned, even if its gate held the version at
+    first."""
+    job = handle.job or handle.refresh()
+    task = handle.task
+    shell.print_result(job, lambda: print_outcome(client, job, task))
+
+
+def _new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[str]:
+    """Return the warnings of a job and its batch that the response to the submit did not
+    contain."""
+    submit_warnings = handle.task.warnings if handle.task else []
+    # A job and its batch may have the same warning, which is printed once.
+    all_warnings = [*job.warnings, *(task.warnings + left_out(task.report) if task else [])]
+    return [text for text in dict.fromkeys(all_warnings) if text not in submit_warnings]
+
+
+def stream_events(shell: Shell, handle: JobHandle) -> None:
+    """Print each event of a job as a line of JSON until it has ended.
+
+    Raises:
+        JobEnded, Detached, BaseUnavailable: as `follow_job`.
+    """
+    try:
+        _wait_for_base(handle)
+        for event in handle.events():
+            print_json_line(event)
+    except KeyboardInterrupt:
+        raise Detached(came_away(handle.id)) from None
+    except BaseUnavailable as lacking:
+        lacking.add_note(_format_commands(handle.id))
+        raise
+    error = handle.ending(handle.refresh())
+    if error is not None:
+        raise error
+
+
+def _wait_for_base(handle: JobHandle) -> None:
+    """Wait until the model of a job has its base; until then the job has no events.
+
+    Raises:
+        BaseUnavailable: the base could not be fetched.
+    """
+    with JobLines() as progress_lines:
+        while (why := handle.refresh().waiting_for) is not None and why.kind == "base":
+            job = handle.refresh()
+            progress_lines(job)
+            if (lacking := lacks_base(job)) is not None:
+                raise BaseUnavailable(lacking)
+            time.sleep(LOOK_S)
+
+
+def _format_commands(job: str) -> str:
+    """Return the commands to follow or cancel a batch whose base is missing."""
+    word = shell_word(job)
+    return (
+        f"Follow it then with: perennial jobs watch {word}\nOr end it with: perennial jobs "
+        f"cancel {word}"
+    )
+
+
+def came_away(job: str) -> str:
+    """Return the message after Ctrl-C: the job continues, and how to come back."""
+    return f"\nJob {shell_word(job)} goes on. {_come_back(job)}"
+
+
+def _come_back(job: str) -> str:
+    word = shell_word(job)
+    return f"Come back with: perennial jobs watch {word}\nEnd it with: perennial jobs cancel {word}"
+
+
+def print_outcome(client: Perennial, job: Job, task: Task | None) -> None:
+    """Print the result of a job that ended as it should."""
+    if job.version is None:
+        print_text(one_line(f"Job {job.id} ({job.kind}) succeeded."))
+        return
+    model = client.models.retrieve(job.model)
+    version = client.versions.retrieve(job.model, job.version)
+    production = model.aliases.get("production")
+    where = (
+        "and in production"
+        if production == job.version
+        else f"production is at version {production}"
+    )
+    print_text(one_line(f"Version {job.version} of {model.name} is published, {where}."))
+    accuracies = read_accuracies(client, job.model, version)
+    if accuracies:
+        print_text(f"  accuracy: {name_accuracies(accuracies)}")
+    for text in explain_unmeasured(accuracies):
+        print_text(f"  {text}")
+    for text in describe_compared(version):
+        print_text(f"  {one_line(text)}")
+    for text in found_in(task) if task else ():
+        print_text(f"  data: {about_task(text, model.name, job.task)}")

@@ -1,0 +1,148 @@
+"""jobs: list, show, watch, logs, cancel, pause, resume, retry."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import click
+
+from perennial import words
+from perennial.bars import describe_state, describe_time_left, share_done
+from perennial.cli.batches.following import came_away, follow_job, stream_events
+from perennial.cli.command import RECIPE, SECONDS, Shell, command
+from perennial.cli.exits import Detached
+from perennial.cli.groups import Commands
+from perennial.cli.models.recipe import recipe_rows
+from perennial.cli.output import format_time, print_fields, print_text, when_short
+from perennial.cli.states import JOBS, state_option
+from perennial.guard import shell_word
+from perennial.text import one_line
+from perennial.types import Job
+
+
+@click.group("jobs", cls=Commands)
+def jobs() -> None:
+    """List, follow, pause, cancel and retry jobs."""
+
+
+@command("list", jobs, columns=("job", "kind", "task", "state", "version", "created UTC"))
+@click.option("--model", "-m", metavar="MODEL", help="Those of one model.")
+@state_option("--state", "wanted", JOBS)
+@click.option("--kind", metavar="KIND", help="learn, validate, fetch or export.")
+@click.option(
+    "--limit", "-n", type=click.IntRange(1), default=30, show_default=True, help="How many at most."
+)
+def list_jobs(
+    shell: Shell, model: str | None, wanted: str | None, kind: str | None, limit: int
+) -> None:
+    """List jobs, newest first."""
+    client, service_state = shell.create_client(), None if wanted is None else JOBS[wanted]
+    # Shown states are finer than the service's: it filters coarsely, and the loop below exactly.
+    every = client.jobs.list(model=model, state=service_state, kind=kind)
+    matching_jobs = list(
+        islice((one for one in every if wanted in (None, one.state, describe_state(one))), limit)
+    )
+    rows = [
+        (one.id, one.kind, one.task, describe_state(one), one.version, when_short(one.created_at))
+        for one in matching_jobs
+    ]
+    shell.print_rows(matching_jobs, rows, "No job.")
+
+
+@command("show", jobs)
+@click.argument("job")
+def show(shell: Shell, job: str) -> None:
+    """Show one job: its progress, what it waits for, and how it ended."""
+    job_details = shell.create_client().jobs.retrieve(job)
+    shell.print_result(job_details, lambda: _print_job(job_details))
+
+
+def _print_job(job: Job) -> None:
+    rows = [
+        ("job", job.id),
+        ("kind", job.kind),
+        ("model", job.model),
+        ("task", job.task),
+        ("state", describe_state(job)),
+        ("done", f"{share_done(job):.0%}"),
+        ("to go", describe_time_left(job) or None),
+        ("version", job.version),
+        *recipe_rows(job.recipe),
+        ("created", format_time(job.created_at)),
+        ("finished", format_time(job.finished_at)),
+    ]
+    print_fields(rows)
+    if job.waiting_for is not None:
+        print_text(f"It waits: {words.by_commands(job.waiting_for.detail)}")
+    if job.error is not None:
+        print_text(words.by_commands(job.error.detail))
+    for warning in job.warnings:
+        print_text(f"warning: {words.about_task(warning, job.model, job.task)}")
+    if job.outcome == "held":
+        show_command = f"perennial models show {shell_word(job.model)}"
+        print_text(f"Its version is held: `{show_command}` says why, and how to go on.")
+
+
+@command("watch", jobs)
+@click.argument("job")
+@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Wait so long at most.")
+def watch(shell: Shell, job: str, timeout: float | None) -> None:
+    """Follow a job to its end; --json prints each event as a line. Ctrl-C does not stop the job."""
+    client = shell.create_client()
+    handle = client.job(job)
+    handle.refresh()
+    if shell.is_json:
+        stream_events(shell, handle)
+    else:
+        follow_job(shell, client, handle, timeout)
+
+
+@command("logs", jobs)
+@click.argument("job")
+@click.option("--follow", "-f", "is_followed", is_flag=True, help="Go on until it has ended.")
+def logs(shell: Shell, job: str, is_followed: bool) -> None:
+    """Print the log of a job."""
+    try:
+        for one in shell.create_client().job(job).logs(follow=is_followed):
+            mark = "" if one.level == "info" else f"{one.level}: "
+            text = one_line(f"{(one.at or '')[11:19]} {mark}{one.message}")
+            shell.print_item(one, lambda text=text: print_text(text))  # type: ignore[misc]
+    except KeyboardInterrupt:
+        raise Detached(came_away(job)) from None
+
+
+def _add_action(verb: str, text: str, done: str) -> None:
+    @command(verb, jobs, help=text)
+    @click.argument("job")
+    def act(shell: Shell, job: str) -> None:
+        changed_job = getattr(shell.create_client().jobs, verb)(job)
+        shell.print_result(
+            changed_job, lambda: print_text(f"Job {job} {done}: it is {changed_job.state}.")
+        )
+
+
+_add_action("cancel", "Cancel a job. It can be retried while its data is stored.", "is being ended")
+_add_action(
+    "pause", "Stop a job and keep its place: later jobs of its model wait.", "is being paused"
+)
+_add_action("resume", "Resume a paused job from its newest snapshot.", "goes on")
+
+
+@command("retry", jobs)
+@click.argument("job")
+@RECIPE
+@click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
+def retry(shell: Shell, job: str, recipe: Any, detach: bool) -> None:
+    """Learn a job's task again in its place; '--recipe {}' uses the model's own recipe."""
+    client = shell.create_client()
+    handle = client.jobs.retry(job, recipe=recipe)
+    if detach:
+        shell.print_result(
+            handle.job,
+            lambda: print_text(
+                f"Follow the job with: perennial jobs watch {shell_word(handle.id)}"
+            ),
+        )
+        return
+    follow_job(shell, client, handle)

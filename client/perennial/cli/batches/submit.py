@@ -1,0 +1,257 @@
+"""Command `submit`: send a batch and follow its job."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perennial.bars import shown_listing
+from perennial.cli.batches.beat import SentLines
+from perennial.cli.batches.following import follow_job, report_learned
+from perennial.cli.command import RECIPE, SECONDS, Shell, command
+from perennial.cli.output import Cell, print_fields, print_notice, print_text
+from perennial.errors import UndecidedBatch
+from perennial.guard import shell_word
+from perennial.pack.remote.address import is_address
+from perennial.pack.remote.url_list import is_elsewhere
+from perennial.text import one_line
+from perennial.transfer import PackedSource, source_of
+from perennial.types import Report
+from perennial.words import (
+    about_task,
+    bad_entries_of,
+    by_commands,
+    describe_repeat,
+    format_duration,
+)
+
+WORTH_SAYING_S = 10.0
+"""Shortest expected wait, in seconds, of which a person is warned."""
+
+
+@command("submit", short_help="Send a batch of labelled images and follow its job.")
+@click.argument("model")
+@click.argument("batch", metavar="PATH|s3://…|-")
+@click.option(
+    "--name", metavar="NAME", help="Name of the batch; default: that of the file or folder."
+)
+@RECIPE
+@click.option(
+    "--drop-duplicates", is_flag=True, help="Of equal images of one class keep the first."
+)
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Learn it once more where the model has it: its images weigh twice.",
+)
+@click.option("--check", is_flag=True, help="Tell what a submit would meet, and submit nothing.")
+@click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
+@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Wait so long at most.")
+@click.option(
+    "--option",
+    "-o",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="How the batch is read: layout=folders, one_class=true, classes=level:1; or of the "
+    "adapter of a data set.",
+)
+@click.option(
+    "--allow-private",
+    is_flag=True,
+    help="URLs of a list may lead to private addresses, such as 10.0.0.1.",
+)
+def submit(
+    shell: Shell,
+    model: str,
+    batch: str,
+    name: str | None,
+    recipe: Any,
+    drop_duplicates: bool,
+    again: bool,
+    check: bool,
+    detach: bool,
+    timeout: float | None,
+    options: tuple[str, ...],
+    allow_private: bool,
+) -> None:
+    """Send a batch of labelled images to MODEL and follow its job.
+
+    PATH is an archive (zip, tar, npz), a folder of folders of images, a data set, or a list of
+    https:// URLs and labels. With s3://bucket/prefix, gs:// or az://, it is a folder of a bucket,
+    and - is an archive on standard input. Repeat the command to resume an interrupted batch of 64
+    MiB or more.
+
+    A batch that is sent again is not learned again. If MODEL has the same images under the same
+    labels, the command follows the job that learns them, or reports the version that has.
+    """
+    client, is_shown = shell.create_client(), sys.stderr.isatty()
+    with _open_source(batch) as path:
+        chosen = dict(_parse_option(option) for option in options)
+        keep_conflicts = _keeps_conflicts(str(chosen.pop("conflicts", "reject")))
+        if allow_private:
+            chosen["allow_private"] = True
+        # Only lists of URLs and buckets take `progress`; another kind would refuse the option.
+        with shown_listing(is_shown and "kind" not in chosen and is_elsewhere(path)) as progress:
+            if progress is not None:
+                chosen["progress"] = progress
+            try:
+                source = source_of(path, **chosen)
+            except UndecidedBatch:
+                # Asked only for an ambiguous folder, because it reads the model's whole list of
+                # batches.
+                known_classes = client.tasks.known_classes(model)
+                if not known_classes:
+                    raise
+                source = source_of(path, known_classes=known_classes, **chosen)
+        printed_warnings = _say_source(source) if isinstance(source, PackedSource) else set()
+        if check:
+            with nullcontext(True) if is_shown else SentLines() as sent:
+                report = client.tasks.check(
+                    model, source, recipe=recipe, again=again, progress=sent
+                )
+            ignored = None if isinstance(source, PackedSource) else report.ignored
+            shell.print_result(report, lambda: _print_report(model, report, ignored))
+            return
+        label = name or (None if batch == "-" else _derive_name(batch))
+        with nullcontext(True) if is_shown else SentLines() as sent:
+            handle = client.submit(
+                model,
+                source,
+                name=label,
+                recipe=recipe,
+                drop_duplicates=drop_duplicates,
+                again=again,
+                keep_conflicts=keep_conflicts,
+                progress=sent,
+            )
+        if isinstance(source, PackedSource):  # warnings that were found while the batch was sent
+            for warning in source.warnings:
+                if warning not in printed_warnings:
+                    print_notice(f"warning: {warning}")
+    if handle.repeats is not None:
+        print_notice(one_line(describe_repeat(model, handle.repeats)))
+        if handle.repeats.standing == "learned":
+            report_learned(shell, client, handle)
+            return
+        # a finished job can be reported at once
+        detach = detach and not (handle.job and handle.job.is_terminal)
+    waits = (
+        handle.job.waiting_for.detail
+        if handle.job and handle.job.waiting_for and not detach
+        else None
+    )
+    if handle.task is not None and handle.repeats is None:
+        for warning in handle.task.warnings:
+            if warning != waits:  # following the job prints that warning
+                print_notice(f"warning: {about_task(warning, model, handle.task.number)}")
+    if handle.expected_s is not None and handle.expected_s >= WORTH_SAYING_S and not shell.is_json:
+        print_notice(
+            f"Once it begins, the job is expected to take about "
+            f"{format_duration(handle.expected_s)}."
+        )
+    if not detach:
+        follow_job(shell, client, handle, timeout)
+        return
+    number = handle.task.number if handle.task else "?"
+    job = shell_word(handle.id)
+    sentence = f"Task {number} of {model} is job {job}. Follow it with: perennial jobs watch {job}"
+    shell.print_result({"task": handle.task, "job": handle.job}, lambda: print_text(sentence))
+
+
+@contextmanager
+def _open_source(batch: str) -> Iterator[Path | str]:
+    """Yield the named source; standard input becomes a temporary file, since a retry may have to
+    read it again."""
+    if batch != "-":
+        yield batch if is_address(batch) else Path(batch)
+        return
+    with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+        # The ending marks it as an archive; the service detects the format by the content.
+        path = Path(folder) / "batch.tar"
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield path
+
+
+def _parse_option(option: str) -> tuple[str, Any]:
+    """Split an option into name and value; the value is parsed as JSON (true, ["a", "b"]), else it
+    is text."""
+    name, is_pair, value = option.partition("=")
+    if not is_pair or not name:
+        raise click.UsageError(f"--option {option!r} is not NAME=VALUE.")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _keeps_conflicts(text: str) -> bool:
+    """Return True if images under two labels are to be learned.
+
+    Raises UsageError for other values.
+    """
+    if text not in ("keep", "reject"):
+        raise click.UsageError(f"conflicts is {text!r}; possible are keep and reject.")
+    return text == "keep"
+
+
+def _say_source(source: PackedSource) -> set[str]:
+    """Print what is sent and what is left out; return the printed warnings."""
+    _ = source.size  # reading the size of every image finds the bad ones
+    print_notice(source.describe())
+    for warning in source.warnings:
+        print_notice(f"warning: {warning}")
+    return set(source.warnings)
+
+
+def _derive_name(batch: str) -> str:
+    if is_address(batch):
+        return batch.rstrip("/").rpartition("/")[2]
+    # Resolved, because “.” and “..” are no names.
+    name = Path(batch).resolve().name
+    for ending in (".tar.gz", ".tgz", ".zip", ".tar", ".npz"):
+        name = name.removesuffix(ending)
+    return name
+
+
+def _print_report(model: str, report: Report, ignored: int | None) -> None:
+    """Print what a submit would meet.
+
+    Args:
+        ignored: number of files that the service ignores in an archive; None: the client packed the
+            batch without such files, and has named those that it left out.
+    """
+    classes = ", ".join(f"{label} {count}" for label, count in list(report.classes.items())[:20])
+    rows: list[tuple[str, Cell]] = [
+        ("usable", "yes" if report.valid else "no"),
+        ("layout", report.layout),
+        ("classes", f"{len(report.classes)}: {classes}"),
+        ("images", f"{report.n_train} to learn, {report.n_test} held out by the archive"),
+    ]
+    if ignored is not None:
+        rows.append(("ignored files", ignored))
+    if report.expected_s is not None:
+        rows.append(("expected to take", format_duration(report.expected_s)))
+    data = report.report.data
+    if data is not None and data.imbalance_ratio is not None:
+        rows.append(("largest to smallest class", f"{data.imbalance_ratio:g} to 1"))
+    if data is not None and data.few:
+        rows.append(("fewer than 5 images", ", ".join(data.few[:20])))
+    if report.report.bad_entries_count:
+        rows.append(("entries left out", report.report.bad_entries_count))
+    print_fields(rows)
+    if report.repeats is not None:
+        print_text(one_line(describe_repeat(model, report.repeats)))
+    not_seen = report.not_checked[:1]  # images, which only the job decodes
+    notes = (one_line(note) for note in (*not_seen, *report.notes, *bad_entries_of(report.report)))
+    for text in (*notes, *(f"warning: {by_commands(one)}" for one in report.warnings)):
+        print_text(text)

@@ -1,0 +1,180 @@
+"""tasks: list, show, continue, discard, relearn, delete-data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from perennial.cli.batches.following import follow_job
+from perennial.cli.command import REASON, RECIPE, Shell, command
+from perennial.cli.groups import Commands
+from perennial.cli.listing import Form
+from perennial.cli.marks import Standing
+from perennial.cli.models.recipe import recipe_rows
+from perennial.cli.output import Cell, confirm, format_time, is_terminal, print_fields, print_text
+from perennial.cli.states import STANDINGS, state_option
+from perennial.guard import shell_word
+from perennial.text import one_line
+from perennial.types import Task
+from perennial.words import about_task, found_in, left_out
+
+EMPTY = "No batch yet: `perennial submit`."
+
+
+@click.group("tasks", cls=Commands)
+def tasks() -> None:
+    """List and show the batches of a model, and settle those that wait."""
+
+
+@command(
+    "list",
+    tasks,
+    columns=("task", "name", "standing", "classes", "images", "version", "learned", "now"),
+)
+@click.argument("model")
+@state_option("--standing", "standing", STANDINGS)
+def list_tasks(shell: Shell, model: str, standing: str | None) -> None:
+    """List the batches of a model in order, with their accuracy when learned and with the newest
+    version."""
+    client = shell.create_client()
+    matching_tasks = [one for one in client.tasks.list(model) if standing in (None, one.standing)]
+    # Marks beside version numbers are for people, and cost another request.
+    if shell.is_json or not is_terminal() or shell.form != Form():
+        shell.print_rows(
+            matching_tasks, (_build_row(one, one.version) for one in matching_tasks), EMPTY
+        )
+        return
+    where = Standing.from_aliases(client.models.retrieve(model).aliases)
+    shell.print_rows(
+        matching_tasks,
+        (_build_row(one, where.mark_version(one.version)) for one in matching_tasks),
+        EMPTY,
+    )
+    for text in filter(
+        None, (where.format_legend(), where.explain_now()) if matching_tasks else ()
+    ):
+        print_text(text)
+
+
+def _build_row(task: Task, version: Cell) -> tuple[Cell, ...]:
+    accuracy = (task.accuracy_when_learned, task.accuracy_now)
+    return (
+        task.number,
+        task.name,
+        task.standing,
+        len(task.classes),
+        task.n_train,
+        version,
+        *accuracy,
+    )
+
+
+@command("show", tasks)
+@click.argument("model")
+@click.argument("task", type=int)
+def show(shell: Shell, model: str, task: int) -> None:
+    """Show one batch: its standing, its classes and the findings in it."""
+    client = shell.create_client()
+    task_details = client.tasks.retrieve(model, task)
+    shell.print_result(
+        task_details,
+        # Called only for output to a person: JSON does not need the aliases.
+        lambda: _print_task(
+            model, task_details, Standing.from_aliases(client.models.retrieve(model).aliases)
+        ),
+    )
+
+
+def _print_task(model: str, task: Task, where: Standing) -> None:
+    classes = ", ".join(f"{label} {count}" for label, count in task.classes.items())
+    rows = [
+        ("task", task.number),
+        ("name", task.name),
+        ("standing", task.standing),
+        ("job", task.job),
+        # Programs get the number alone.
+        ("version", task.version if not is_terminal() else _describe_version(task.version, where)),
+        ("classes", classes),
+        ("images", f"{task.n_train} to learn, {task.n_held_out} held out"),
+        ("accuracy when learned", task.accuracy_when_learned),
+        ("accuracy now", task.accuracy_now),
+        ("now is version", where.latest if task.accuracy_now is not None else None),
+        ("production is version", where.production),
+        *recipe_rows(task.recipe),
+        ("sha256", task.sha256),
+        ("training data until", format_time(task.training_data_until)),
+    ]
+    print_fields(rows)
+    for note in task.report.notes or []:
+        print_text(one_line(note))
+    for warning in (*task.warnings, *left_out(task.report)):
+        print_text(f"warning: {about_task(warning, model, task.number)}")
+    for text in found_in(task):
+        print_text(f"data: {about_task(text, model, task.number)}")
+
+
+def _describe_version(version: int | None, where: Standing) -> Cell:
+    return None if version is None else f"{version}{where.describe_role(version)}"
+
+
+@command("continue", tasks)
+@click.argument("model")
+@click.argument("task", type=int)
+@REASON
+def continue_(shell: Shell, model: str, task: int, reason: str | None) -> None:
+    """Let the lineage continue without a task whose version is held."""
+    skipped_task = shell.create_client().tasks.continue_without(model, task, reason=reason)
+    shell.print_result(
+        skipped_task,
+        lambda: print_text(
+            f"Task {task} is {skipped_task.standing}; later batches go on without it."
+        ),
+    )
+
+
+@command("discard", tasks)
+@click.argument("model")
+@click.argument("task", type=int)
+@REASON
+def discard(shell: Shell, model: str, task: int, reason: str | None) -> None:
+    """Discard a task, so that nothing waits for it any longer."""
+    discarded_task = shell.create_client().tasks.discard(model, task, reason=reason)
+    shell.print_result(
+        discarded_task, lambda: print_text(f"Task {task} is {discarded_task.standing}.")
+    )
+
+
+@command("relearn", tasks)
+@click.argument("model")
+@click.argument("task", type=int)
+@RECIPE
+@click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
+def relearn(shell: Shell, model: str, task: int, recipe: Any, detach: bool) -> None:
+    """Learn a task that production lacks again, before all waiting tasks."""
+    client = shell.create_client()
+    handle = client.tasks.relearn(model, task, recipe=recipe)
+    if detach:
+        shell.print_result(
+            handle.job,
+            lambda: print_text(
+                f"Follow the job with: perennial jobs watch {shell_word(handle.id)}"
+            ),
+        )
+        return
+    follow_job(shell, client, handle)
+
+
+@command("delete-data", tasks)
+@click.argument("model")
+@click.argument("task", type=int)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def delete_data(shell: Shell, model: str, task: int, yes: bool) -> None:
+    """Delete the images of a batch; the versions that learned it stay."""
+    if not yes:
+        confirm(f"Remove all images of task {task} of {model}? It cannot be learned again")
+    shell.create_client().tasks.delete_data(model, task)
+    shell.print_result(
+        {"model": model, "task": task, "deleted": True},
+        lambda: print_text(f"The images of task {task} are removed."),
+    )

@@ -1,0 +1,363 @@
+"""Command `watch-folder`: send batches that appear in a folder, and move each after its job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from perennial.cli.batches import inbox
+from perennial.cli.batches.inbox import FAILED, HELD, LEARNED, Found
+from perennial.cli.command import RECIPE, SECONDS, Shell, command
+from perennial.cli.exits import Exit, status_of
+from perennial.cli.output import print_json_line, print_notice, print_text
+from perennial.errors import (
+    ArchiveRejected,
+    ConfigError,
+    Conflict,
+    GateHeld,
+    Invalid,
+    JobEnded,
+    NoKey,
+    PerennialError,
+    ServiceUnreachable,
+    TooLarge,
+    TooManyRequests,
+    Unavailable,
+)
+from perennial.retry import may_come_back
+from perennial.text import one_line
+from perennial.words import about_task, by_commands, format_duration, lacks_base
+
+if TYPE_CHECKING:
+    from perennial import JobHandle, Perennial
+    from perennial.types import Job
+
+T = TypeVar("T")
+PATIENCE_S = 180.0
+"""Longest time in seconds to wait for a service that is away while batches are under way."""
+AWAY = (ServiceUnreachable, Unavailable, TooManyRequests)
+"""Errors that are not the batch's fault: it is sent again later."""
+OF_THE_BATCH = (ArchiveRejected, ConfigError, Conflict, Invalid, TooLarge)
+"""Refusals that the same batch would meet again."""
+STOPPED_BY = ("held", "failed", "rejected")
+"""Standings of a task that stops a job until a person acts."""
+WORST = (
+    Exit.ERROR,
+    Exit.FAILED,
+    Exit.REJECTED,
+    Exit.NO_BASE,
+    Exit.HELD,
+    Exit.CANCELLED,
+    Exit.UNAVAILABLE,
+    Exit.STILL_RUNNING,
+)
+"""Exit statuses from worst to best; that of several batches is the first that one of them has."""
+
+
+@command(
+    "watch-folder", short_help="Send the batches that appear in a folder, one after the other."
+)
+@click.argument(
+    "folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False)
+)
+@click.argument("model")
+@RECIPE
+@click.option("--once", is_flag=True, help="End when all that is whole now is settled: for cron.")
+@click.option(
+    "--quiet", "quiet_s", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS",
+    help="Unchanged for so long a batch is whole.",
+)  # fmt: skip
+@click.option(
+    "--every",
+    "every_s",
+    type=SECONDS,
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Look so often.",
+)
+@click.option(
+    "--timeout", type=SECONDS, metavar="SECONDS", help="With --once: end after so long at most."
+)
+def watch_folder(
+    shell: Shell,
+    folder: Path,
+    model: str,
+    recipe: Any,
+    once: bool,
+    quiet_s: float,
+    every_s: float,
+    timeout: float | None,
+) -> int:
+    """Send each batch that appears in DIR to MODEL: an archive, or a folder of folders of images.
+
+    A batch is sent when it has not changed for a minute, or when it is marked as complete. The mark
+    is a file .done in its folder, or NAME.zip.done beside an archive. A learned batch moves to
+    DIR/learned, a held one to DIR/held, and a failed one to DIR/failed. A text file beside it gives
+    the reason. No batch blocks another. With --once, remaining batches are listed with the reason.
+    Links are not followed.
+
+    You can stop and restart the command at any time, since a batch that is sent again is not
+    learned again. Only one process can watch DIR at a time. With --once, the exit status is that of
+    the worst batch.
+    """
+    if timeout is not None and not once:
+        raise click.UsageError("--timeout goes with --once.")
+    with inbox.lock_folder(folder), shell.create_client() as client:
+        # a wrong name or key ends the command before any batch is sent
+        client.models.retrieve(model)
+        watch = Watch(shell, client, folder, model, recipe, quiet_s)
+        until = None if timeout is None else time.monotonic() + timeout
+        try:
+            while True:
+                watch.check_folder()
+                is_late = until is not None and time.monotonic() > until
+                if is_late or (once and watch.is_settled):
+                    watch.report_left()
+                    return watch.status
+                # A finished job should be noticed soon; new batches are less urgent.
+                time.sleep(min(every_s, 1.0) if watch.sent else every_s)
+        except KeyboardInterrupt:
+            print_notice(f"\n{folder} is watched no more; jobs that were sent go on.")
+            return Exit.INTERRUPTED
+
+
+@dataclass
+class Sent:
+    """A batch that is under way, as it was when it was sent.
+
+    Attributes:
+        is_wait_reported: whether the wait for a base that cannot be fetched was reported.
+    """
+
+    batch: Found
+    handle: JobHandle
+    job: Job | None = None
+    is_wait_reported: bool = False
+
+
+@dataclass
+class Watch:
+    """State of a watched folder.
+
+    Attributes:
+        sent: batches under way, by name.
+        ends: exit statuses of settled batches.
+        stuck: batches that could not be moved, as they were then; they stay until they change.
+        away: the last error that was not a batch's fault; None: the service answers.
+        heard: time of the service's last response, on the monotonic clock in seconds.
+    """
+
+    shell: Shell
+    client: Perennial
+    folder: Path
+    model: str
+    recipe: Any
+    quiet_s: float
+    sent: dict[str, Sent] = field(default_factory=dict)
+    ends: set[Exit] = field(default_factory=set)
+    stuck: dict[str, Found] = field(default_factory=dict)
+    away: PerennialError | None = None
+    heard: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_settled(self) -> bool:
+        """True if nothing is left that continues by itself.
+
+        An unavailable service is waited for while batches are under way, as `JobHandle.wait` does.
+        A full quota is waited for as well, since a job that ends makes room.
+        """
+        if all(_waits_for_person(one.job) for one in self.sent.values()):
+            return True
+        return self.away is not None and time.monotonic() - self.heard > PATIENCE_S
+
+    @property
+    def status(self) -> Exit:
+        """Exit status of the worst batch."""
+        ends = set(self.ends)
+        if self.away is not None:
+            ends.add(status_of(self.away))
+        if self.sent:
+            lacking = any(one.job is not None and lacks_base(one.job) for one in self.sent.values())
+            ends.add(Exit.NO_BASE if lacking else Exit.STILL_RUNNING)
+        return next((one for one in WORST if one in ends), Exit.DONE)
+
+    def check_folder(self) -> None:
+        """Move settled batches away, and send complete ones."""
+        self.away = None
+        self._apply_each(list(self.sent.values()), self._follow_job)
+        # Without a service, each batch would only repeat the failure.
+        if not isinstance(self.away, ServiceUnreachable):
+            self._apply_each(
+                [batch for batch in inbox.find_batches(self.folder) if self._is_new(batch)],
+                self._send_batch,
+            )
+
+    def report_left(self) -> None:
+        """Report each batch that stays in the folder, and why."""
+        for batch in inbox.find_batches(self.folder):
+            self._report_event(batch.path.name, "left", self._why_left(batch))
+
+    def _why_left(self, batch: Found) -> str:
+        sent = self.sent.get(batch.path.name)
+        if sent is not None:
+            waits = "waits" if _waits_for_person(sent.job) else "goes on"
+            return f"job {sent.handle.id} {waits}"
+        if not self._is_new(batch):
+            if self.stuck.get(batch.path.name) == batch:
+                return "it cannot be read or moved"
+            return f"changed less than {format_duration(self.quiet_s)} ago"
+        return (
+            "it was not sent: the service does not answer, or is full"
+            if self.away
+            else "it came just now"
+        )
+
+    def _apply_each(self, items: Iterable[T], act: Callable[[T], None]) -> None:
+        """Apply `act` to each item; an error with one item does not stop the others."""
+        for item in items:
+            try:
+                act(item)
+            except PerennialError as error:
+                if not _may_pass(error):
+                    raise
+                self.away = error
+                self._report_event("", "waits", f"the service does not answer, or is full: {error}")
+                # The other items would meet the same outage.
+                if may_come_back(error):
+                    return
+            else:
+                self.heard = time.monotonic()
+
+    def _is_new(self, batch: Found) -> bool:
+        name = batch.path.name
+        return (
+            name not in self.sent and self.stuck.get(name) != batch and batch.is_whole(self.quiet_s)
+        )
+
+    def _follow_job(self, one: Sent) -> None:
+        one.job = one.handle.refresh()
+        if one.job.is_terminal:
+            error = one.handle.ending(one.job)
+            # Before it is settled: a batch that was changed meanwhile stays, and is sent again.
+            del self.sent[one.batch.path.name]
+            self._settle_batch(one.batch, error, one.job)
+        else:
+            self._report_wait(one)
+
+    def _report_wait(self, one: Sent) -> None:
+        """Report once that a job waits for a base that cannot be fetched."""
+        lacking = None if one.job is None else lacks_base(one.job)
+        if lacking is not None and not one.is_wait_reported:
+            one.is_wait_reported = True
+            self._report_event(one.batch.path.name, "waits", by_commands(lacking))
+
+    def _send_batch(self, batch: Found) -> None:
+        path = batch.path
+        try:
+            if batch.problem is not None:
+                raise inbox.Unsendable(batch.problem)
+            handle = self.client.submit(self.model, path, name=_name_of(path), recipe=self.recipe)
+        # A ConfigError, but not the batch's fault: all others would fail in the same way.
+        except NoKey:
+            raise
+        except OF_THE_BATCH as error:
+            if _may_pass(error):
+                raise
+            self._settle_batch(batch, error, None)
+            return
+        except OSError as problem:
+            self._leave_batch(batch, "read", problem)
+            return
+        repeats = handle.repeats
+        # An earlier run was ended between the job's end and the move.
+        if repeats is not None and repeats.standing == "learned":
+            self._settle_batch(batch, None, handle.job)
+            return
+        self._report_event(path.name, "sent", f"job {handle.id}")
+        self.sent[path.name] = sent = Sent(batch, handle, handle.job)
+        self._report_wait(sent)
+
+    def _settle_batch(self, batch: Found, error: PerennialError | None, job: Job | None) -> None:
+        try:
+            self._put_away(batch, error, job)
+        except OSError as problem:
+            self._leave_batch(batch, "moved", problem)
+
+    def _leave_batch(self, batch: Found, what: str, problem: OSError) -> None:
+        """Leave a batch where it is until it changes."""
+        self.stuck[batch.path.name] = batch
+        self.ends.add(Exit.ERROR)
+        print_notice(one_line(f"{batch.path} cannot be {what}: {problem.strerror or problem}."))
+
+    def _put_away(self, batch: Found, error: PerennialError | None, job: Job | None) -> None:
+        # Somebody may have changed or removed the batch while its job ran.
+        now = inbox.look_at(batch.path)
+        if now is None:
+            self._report_event(batch.path.name, "gone", "somebody has taken it away")
+            return
+        if now.state != batch.state:
+            self._report_event(
+                batch.path.name, "changed", "it was changed after it was sent, and is sent again"
+            )
+            return
+        if error is None:
+            inbox.put_away(batch.path, LEARNED)
+            self._report_event(batch.path.name, LEARNED, self._describe_learned(job) if job else "")
+            return
+        place = HELD if isinstance(error, GateHeld) else FAILED
+        task = None if job is None else job.task
+        reason = "\n".join(
+            about_task(text, self.model, task) if not text.startswith("  ") else text
+            for text in str(error).split("\n")
+        )
+        about = f"job {error.job.id}\n" if isinstance(error, JobEnded) else ""
+        where = inbox.put_away(batch.path, place, f"{reason}\n{about}")
+        status = status_of(error)
+        # A batch that cannot be packed is a ConfigError, whose status would blame the command line.
+        self.ends.add(Exit.FAILED if status is Exit.USAGE or status is Exit.ERROR else status)
+        self._report_event(batch.path.name, place, f"{reason.splitlines()[0]} See {where}.txt")
+
+    def _describe_learned(self, job: Job) -> str:
+        """Return the version that learned a batch, with its accuracy on the batch when learned."""
+        try:
+            task = None if job.task is None else self.client.tasks.retrieve(self.model, job.task)
+        except PerennialError:  # the batch has been moved already; only its accuracy is missing
+            task = None
+        accuracy = None if task is None else task.accuracy_when_learned
+        return f"version {job.version}" + ("" if accuracy is None else f", accuracy {accuracy:.3f}")
+
+    def _report_event(self, name: str, what: str, more: str) -> None:
+        record = {"batch": name or None, "what": what, "more": more}
+        if self.shell.is_json:
+            print_json_line(record)
+        else:
+            print_text(one_line(": ".join(part for part in (name, what, more) if part)))
+
+
+def _may_pass(error: PerennialError) -> bool:
+    """Return True for an error that is not a batch's fault: the service is away, full, broken or
+    busy."""
+    return isinstance(error, AWAY) or may_come_back(error) or _is_in_flight(error)
+
+
+def _is_in_flight(error: PerennialError) -> bool:
+    """Return True if an earlier attempt of the same request is still being processed."""
+    return isinstance(error, Conflict) and error.code == "idempotency-in-flight"
+
+
+def _waits_for_person(job: Job | None) -> bool:
+    if job is None or job.waiting_for is None:
+        return False
+    return job.waiting_for.kind in STOPPED_BY or lacks_base(job) is not None
+
+
+def _name_of(path: Path) -> str:
+    from perennial.cli.batches.submit import _derive_name
+
+    return one_line(_derive_name(str(path)))  # a name that is not UTF-8 cannot be sent as it is

@@ -1,0 +1,168 @@
+"""The command download: a verified zip, its files, or a model repository for Triton."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perennial.cli.command import VERSION, Shell, command
+from perennial.cli.models.triton import lay_out
+from perennial.cli.models.unpack import open_package
+from perennial.cli.output import format_bytes, print_text
+from perennial.errors import BadAnswer
+from perennial.guard import safe_filename, whole_number
+
+UNITS = {
+    "": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+}
+
+
+class _Size(click.ParamType[int]):
+    """Number of bytes, with an optional unit."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse a number with an optional unit."""
+        match = re.fullmatch(r"([1-9][0-9]{0,14}) ?([kmg]i?b|)", str(value).strip().lower())
+        if match is None:
+            self.fail(f"{value!r} is no size: write it such as 500MB, 2GiB or 1000000", param, ctx)
+        return int(match[1]) * UNITS[match[2]]
+
+
+SIZE = _Size()
+
+
+@command("download", short_help="Fetch a version as a verified zip.")
+@click.argument("model")
+@click.argument("version_argument", metavar="[VERSION]", required=False)
+@VERSION
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE|FOLDER",
+    help="Where to; into a folder that exists or whose name ends with /, which is made, as "
+    "MODEL-VERSION.zip or MODEL-VERSION-onnx.zip. Default: here.",
+)
+@click.option(
+    "--format", "form", default="safetensors", show_default=True, help="safetensors or onnx."
+)
+@click.option(
+    "--layout", type=click.Choice(["zip", "files", "triton"]), default="zip", show_default=True
+)
+@click.option(
+    "--max-size",
+    type=SIZE,
+    metavar="SIZE",
+    help="Bytes that it may have, such as 500MB; default: 16GiB.",
+)
+def download(
+    shell: Shell,
+    model: str,
+    version_argument: str | None,
+    version: str,
+    output: str | None,
+    form: str,
+    layout: str,
+    max_size: int | None,
+) -> None:
+    """Fetch a version and verify its sha256. Repeat the command to resume an interrupted download.
+
+    --layout files unpacks it; --layout triton writes MODEL/VERSION/model.onnx with its config.pbtxt
+    and labels for Triton Inference Server, and therefore uses the format onnx.
+    """
+    if version_argument is not None:
+        # An option that was left out cannot be distinguished from its default here.
+        if version not in ("production", version_argument):
+            raise click.UsageError("There are two versions: VERSION and --version. Name one.")
+        version = version_argument
+    client = shell.create_client()
+    # Resolved once: if the alias moves meanwhile, name and content still belong together.
+    number = _check_number(client.versions.retrieve(model, version).number, version)
+    if layout == "triton":
+        form = "onnx"
+    ending = "" if form == "safetensors" else f"-{form}"
+    # Named by the number, because an alias may point elsewhere tomorrow.
+    name = safe_filename(f"{model}-{number}{ending}.zip")
+    # The zip is hidden if it is only unpacked, and removed afterwards.
+    target = file_at(output, name) if layout == "zip" else folder_at(output) / f".{name}"
+    downloaded = client.download(
+        model, number, target, format=form, progress=sys.stderr.isatty(), max_bytes=max_size
+    )
+    path = downloaded.path
+    if layout != "zip":
+        try:
+            lay = lay_out if layout == "triton" else _unpack_files
+            path = lay(downloaded.path, target.parent, model, number)
+        finally:
+            downloaded.path.unlink()
+    result = {
+        "model": model,
+        "version": number,
+        "path": str(path),
+        "bytes": downloaded.bytes,
+        "sha256": downloaded.sha256,
+        "verified": downloaded.is_verified,
+    }
+    end = "verified." if downloaded.is_verified else "not verified: the service sent no digest."
+    text = (
+        f"{path}: version {number} of {model}, {format_bytes(downloaded.bytes)}, sha256 "
+        f"{downloaded.sha256} {end}"
+    )
+    shell.print_result(result, lambda: print_text(text))
+
+
+def file_at(place: str | None, name: str) -> Path:
+    """Return the file to write, creating its folder if necessary.
+
+    Args:
+        place: a file; or a folder, which exists or ends with a slash. None: the working directory.
+        name: name of the file in a folder.
+    """
+    text = place or "."
+    is_folder = text.endswith((os.sep, os.altsep or os.sep)) or Path(text).is_dir()
+    target = Path(text) / name if is_folder else Path(text)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def folder_at(place: str | None) -> Path:
+    """Return a folder to write into, creating it if necessary; None: the working directory."""
+    target = Path(place or ".")
+    target.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def _check_number(value: object, requested: str) -> int:
+    """Return the number of the version that the service returned.
+
+    Raises:
+        BadAnswer: it is not a number, or not the requested version.
+    """
+    number = whole_number(value, "version")
+    if requested.isdecimal() and number != int(requested):
+        raise BadAnswer(
+            f"The service answers with version {number}, where version {requested} was asked for."
+        )
+    return number
+
+
+def _unpack_files(archive: Path, folder: Path, model: str, number: int) -> Path:
+    """Extract the files of a download into a folder of their own."""
+    target = folder / safe_filename(f"{model}-{number}")
+    target.mkdir(parents=True, exist_ok=True)
+    with open_package(archive) as package:
+        for name in package.names:
+            package.write(name, target)
+    return target

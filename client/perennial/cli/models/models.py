@@ -1,0 +1,354 @@
+"""models: list, create, show, set, rebase, rm, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from perennial import words
+from perennial.cli.batches.following import wait_for_job
+from perennial.cli.command import RECIPE, Shell, command, json_value
+from perennial.cli.groups import Commands
+from perennial.cli.models.rebase import rebase
+from perennial.cli.models.recipe import describe_architecture, recipe_rows
+from perennial.cli.output import Cell, confirm, format_bytes, format_time, print_fields, print_text
+from perennial.cli.states import WAITS, state_option
+from perennial.guard import shell_word
+from perennial.text import one_line
+from perennial.types import ListedModel, Model
+
+if TYPE_CHECKING:
+    from perennial import Perennial
+
+Work = TypeVar("Work", bound=Callable[..., Any])
+STOP = click.Choice(["stop", "continue"])
+
+
+@click.group("models", cls=Commands)
+def models() -> None:
+    """Create, list, show, change, rebase and delete models."""
+
+
+models.add_command(rebase)
+
+
+@command(
+    "list",
+    models,
+    columns=("model", "scenario", "production", "accuracy", "forgetting", "last job", "waits"),
+)
+@click.argument("query", required=False)
+@state_option("--waits", "wanted", WAITS)
+def list_models(shell: Shell, query: str | None, wanted: str | None) -> None:
+    """List all models; with QUERY, those whose name contains it."""
+    every = shell.create_client().models.list(query=query, summary=True)
+    matching_models = [
+        one for one in every if wanted is None or wanted in {entry.kind for entry in one.attention}
+    ]
+    shell.print_rows(
+        matching_models,
+        map(_build_row, matching_models),
+        "No model yet: make one with `perennial models create NAME`.",
+    )
+
+
+def _build_row(model: ListedModel) -> tuple[Cell, ...]:
+    waits = ", ".join(f"{entry.kind} {entry.task or ''}".strip() for entry in model.attention)
+    of = model.summary
+    if of is None:  # an older service does not send it
+        return (
+            model.name,
+            model.scenario,
+            model.aliases.get("production"),
+            None,
+            None,
+            None,
+            waits,
+        )
+    last = None if of.last_job is None else of.last_job.state
+    return (model.name, model.scenario, of.production, of.acc, of.forgetting, last, waits)
+
+
+CHECKS = {
+    "forgotten": "share of earlier tasks' images at most that turn wrong beside production.",
+    "confused": "share of them at most that are called by a new class.",
+    "class_lost": "share right at which a class that production knows is lost.",
+    "drifted": "as --forgotten, of each task beside the best of the last 20 versions.",
+    "learned_nothing": "share right of the batch's new classes at which nothing was learned.",
+    "features_collapsed": "accuracy at most that features lose beside the best of the last 20 "
+    "ancestors.",
+}
+"""Checks against production, with the explanations of their options."""
+LIMITS = {
+    "max_forgetting": "forgetting at most, 0 to 1.",
+    "min_new_task": "accuracy on the new batch at least.",
+    "min_acc": "mean accuracy at least.",
+    "max_predicted_loss_rise": "rise of the loss at most that the method forecasts.",
+    "max_negative_flips": "share of images at most that it gets wrong and production right, 0 to "
+    "1.",
+    "min_coverage": "share of sure answers at least, 0 to 1.",
+    **CHECKS,
+}
+"""Limits of a gate, with the explanations of their options."""
+NONE = "none"
+"""Value that switches a limit off; `off` means the same."""
+
+
+class _Limit(click.ParamType[float | str]):
+    """Type of an option that takes a number or `none`."""
+
+    name = "limit"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | str:
+        """Parse a number; the service checks its range."""
+        text = str(value).strip().lower()
+        if text in (NONE, "off"):
+            return NONE
+        try:
+            return float(text)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor {NONE}", param, ctx)
+
+
+LIMIT = _Limit()
+
+
+def _add_settings_options() -> Callable[[Work], Work]:
+    """Return a decorator that adds the options `create` and `set` share."""
+
+    def add_options(work: Work) -> Work:
+        # The first decorator is applied innermost, so the order is the reverse of that in `--help`.
+        options = [
+            click.option("--description", metavar="TEXT", help="What it is for; '' removes it."),
+            click.option(
+                "--tag",
+                "tags",
+                multiple=True,
+                metavar="TAG",
+                help="May be said several times; '' removes all.",
+            ),
+            click.option(
+                "--allow-lost-classes/--keep-classes",
+                default=None,
+                help="Whether versions may lack classes.",
+            ),
+            click.option(
+                "--training-data-days",
+                type=LIMIT,
+                metavar="DAYS|none",
+                help="How long images are kept; none: as long as those of a new model.",
+            ),
+            click.option("--on-failed", type=STOP, help="After a failed job."),
+            click.option("--on-rejected", type=STOP, help="After a rejected batch."),
+            click.option(
+                "--on-held", type=STOP, help="After a held version: wait for you, or go on."
+            ),
+            click.option(
+                "--precision",
+                type=LIMIT,
+                metavar="RATE|none",
+                help="Call answers sure of which so many are right, such as 0.98; none: call none "
+                "sure.",
+            ),
+            *(
+                click.option(
+                    f"--{name.replace('_', '-')}",
+                    type=LIMIT,
+                    metavar="RATE|none",
+                    help=f"Gate: {text}",
+                )
+                for name, text in reversed(LIMITS.items())
+            ),
+            click.option(
+                "--checks",
+                type=click.Choice(["on", "off"]),
+                help="Gate: all checks beside production, with the limits of a new model, or none.",
+            ),
+            RECIPE,
+        ]
+        for option in options:
+            work = option(work)
+        return work
+
+    return add_options
+
+
+def _build_request_fields(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the request's fields from options, without those that were not given."""
+    limits = {name: values.pop(name) for name in LIMITS}
+    # null switches a limit off; a limit that is left out stays as it is.
+    gate: dict[str, Any] = {
+        name: None if value == NONE else value
+        for name, value in limits.items()
+        if value is not None
+    }
+    checks = values.pop("checks")
+    if checks is not None:
+        gate["checks"] = checks
+    precision, tags = values.pop("precision"), [tag for tag in values["tags"] if tag]
+    # `--tag ''` is given without naming a tag, and removes all of them.
+    is_tagged = bool(values.pop("tags"))
+    request_fields = {name: value for name, value in values.items() if value is not None}
+    if is_tagged:
+        request_fields["tags"] = tags
+    if precision is not None:
+        request_fields["answers"] = {"precision": precision} if precision not in (0, NONE) else None
+    if request_fields.get("training_data_days") == NONE:
+        request_fields["training_data_days"] = None
+    if request_fields.get("description") == "":
+        request_fields["description"] = None
+    return {**request_fields, **({"gate": gate} if gate else {})}
+
+
+@command("create", models)
+@click.argument("name")
+@click.option(
+    "--scenario", type=click.Choice(["class", "task", "data"]), default="class", show_default=True
+)
+@click.option("--architecture", metavar="NAME|JSON", help="Default: that of the base.")
+@click.option(
+    "--base",
+    metavar="NAME|ID|JSON",
+    help="What it starts from: perennial/efficientnet-lite0 (photos, the default where the network "
+    "is not trained), perennial/resnet20-cifar100 (small images), random, pretrained, the id of an "
+    "upload, a version.",
+)
+@click.option(
+    "--image", type=json_value, metavar="JSON", help='Such as \'{"size": 32, "channels": 3}\'.'
+)
+@click.option("--exist-ok", is_flag=True, help="Where there is one of this name, show it.")
+@click.option(
+    "--wait", "is_awaited", is_flag=True, help="Wait until the weights of its base are there."
+)
+@_add_settings_options()
+def create(
+    shell: Shell, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any
+) -> None:
+    """Create a model. Only its NAME is required."""
+    request_fields = _build_request_fields(values)
+    for field in ("architecture", "base"):
+        # Both options take a name or JSON, and no name begins with a brace.
+        if request_fields.get(field, "").startswith("{"):
+            request_fields[field] = json_value(request_fields[field])
+    client = shell.create_client()
+    model = client.models.create(name, scenario, exist_ok=exist_ok, **request_fields)  # type: ignore[arg-type]
+    if is_awaited and model.job is not None:
+        model = _with_base(shell, client, model, model.job)
+    shell.print_result(model, lambda: _print_model(model))
+
+
+def _with_base(shell: Shell, client: Perennial, model: Model, job: str) -> Model:
+    """Wait for the job that fetches the base of a new model. Raises JobEnded if it fails."""
+    handle = client.job(job)
+    error = handle.ending(wait_for_job(shell, handle))
+    if error is not None:
+        error.add_note(f"Model {one_line(model.name)} is made, without its base.")
+        raise error
+    return client.models.retrieve(model.id)
+
+
+@command("show", models)
+@click.argument("model")
+def show(shell: Shell, model: str) -> None:
+    """Show one model: its settings, its versions, and what waits for you."""
+    model_details = shell.create_client().models.retrieve(model)
+    shell.print_result(model_details, lambda: _print_model(model_details))
+
+
+def _print_model(model: Model) -> None:
+    limits = {name: value for name, value in model.gate.to_dict().items() if value is not None}
+    aliases = ", ".join(
+        f"{name} {number}" for name, number in sorted(model.aliases.items()) if number is not None
+    )
+    production = "follows the line" if model.production_follows else "stays where it was put"
+    rows = [
+        ("name", model.name),
+        ("id", model.id),
+        ("scenario", model.scenario),
+        ("architecture", describe_architecture(model.architecture)),
+        ("image", f"{model.image.size} pixels, {model.image.channels} channels"),
+        ("description", model.description),
+        ("tags", ", ".join(model.tags or []) or None),
+        *recipe_rows(model.recipe),
+        (
+            "gate",
+            ", ".join(f"{name} {value}" for name, value in limits.items())
+            or "asks nothing but lost classes",
+        ),
+        ("aliases", aliases or None),
+        ("production", production),
+        ("state", model.state),
+        ("job", model.job),
+        ("created", format_time(model.created_at)),
+    ]
+    print_fields(rows)
+    off = [name for name in CHECKS if limits.get(name) is None]
+    if off:
+        print_text(
+            f"checks off: {', '.join(off)} (perennial models set {shell_word(model.name)} --checks "
+            f"on)"
+        )
+    # A base that cannot be fetched is an item of `attention`, which names the remedy.
+    if model.job is not None and not model.attention:
+        print_text(
+            f"Its base is being fetched. Follow that with: perennial jobs watch "
+            f"{shell_word(model.job)}"
+        )
+    for warning in model.warnings:
+        print_text(f"warning: {words.by_commands(warning)}")
+    for entry in model.attention:
+        print_text("\n" + "\n".join(words.describe_attention(model.name, entry)))
+
+
+@command("set", models)
+@click.argument("model")
+@_add_settings_options()
+def set_(shell: Shell, model: str, **values: Any) -> None:
+    """Change a model's recipe, gate and rules, for later batches."""
+    changes = _build_request_fields(values)
+    if not changes:
+        raise click.UsageError(
+            "Say what to change, such as --max-forgetting 0.1; `perennial models set --help` has "
+            "all."
+        )
+    changed_model = shell.create_client().models.update(model, **changes)
+    shell.print_result(changed_model, lambda: _print_model(changed_model))
+
+
+@command("rm", models)
+@click.argument("model")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def rm(shell: Shell, model: str, yes: bool) -> None:
+    """Delete a model with all its stored data."""
+    client = shell.create_client()
+    model_details = client.models.retrieve(model)
+    versions = sum(1 for _ in client.versions.list(model))
+    if not yes:
+        confirm(f"Delete {model_details.name} with its {versions} versions? This cannot be undone")
+    # By id: while a person thinks, a rebase may give the name to another model.
+    client.models.delete(model_details.id)
+    shell.print_result(
+        {"deleted": model_details.id, "name": model_details.name},
+        lambda: print_text(one_line(f"Deleted {model_details.name}.")),
+    )
+
+
+@command("memory", models)
+@click.argument("model")
+@click.option("--delete", is_flag=True, help="Remove them all.")
+def memory(shell: Shell, model: str, delete: bool) -> None:
+    """Show the images that a model retains for replay, or delete them."""
+    client = shell.create_client()
+    if delete:
+        client.memory.delete(model)
+    buffer = client.memory.retrieve(model)
+    rows: list[tuple[str, Cell]] = [
+        ("version", buffer.version),
+        ("images", buffer.items),
+        ("bytes", format_bytes(buffer.bytes)),
+    ]
+    shell.print_result(buffer, lambda: print_fields(rows))

@@ -1,0 +1,95 @@
+"""A model repository for Triton Inference Server from a download in the format onnx."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from perennial.answers import read_json
+from perennial.cli.models.unpack import open_package
+from perennial.errors import BadAnswer, PerennialError
+from perennial.guard import safe_filename, whole_number
+from perennial.text import one_line
+
+INPUT = "images"
+
+
+def lay_out(archive: Path, folder: Path, model: str, version: int) -> Path:
+    """Write `<model>/<version>/model.onnx`, `<model>/config.pbtxt` and the labels; return
+    `<model>`.
+
+    Raises:
+        BadAnswer: a name in the archive is unsafe, or its documents do not describe a model.
+        PerennialError: the archive has no model.onnx.
+    """
+    root = folder / safe_filename(model)
+    target = root / str(whole_number(version, "version"))
+    target.mkdir(parents=True, exist_ok=True)
+    with open_package(archive) as package:
+        if not {"model.onnx", "labels.json", "config.json"} <= {*package.names}:
+            raise PerennialError(
+                f"The download has no model.onnx and labels.json; it holds "
+                f"{', '.join(package.names)}."
+            )
+        for name in package.names:
+            # Large weights are in files beside the graph.
+            if name == "model.onnx" or name.startswith("model.onnx."):
+                package.write(name, target)
+        labels, config = (
+            read_json(package.read("labels.json")),
+            read_json(package.read("config.json")),
+        )
+    outputs = _read_outputs(labels)
+    text = config_text(model, config, outputs)
+    for name, each in outputs.items():
+        (root / f"{name}.txt").write_text("".join(f"{label}\n" for label in each))
+    (root / "config.pbtxt").write_text(text)
+    return root
+
+
+def _read_outputs(labels: Any) -> dict[str, list[str]]:
+    """Return the labels of each output, whose name becomes a file name. Raises BadAnswer."""
+    if not isinstance(labels, dict) or not all(isinstance(each, list) for each in labels.values()):
+        raise BadAnswer("labels.json of the download does not name the labels of each output.")
+    return {
+        safe_filename(name): [one_line(str(label)) for label in each]
+        for name, each in labels.items()
+    }
+
+
+def config_text(model: str, config: dict[str, Any], outputs: dict[str, list[str]]) -> str:
+    """Return Triton's model configuration: a batch of uint8 images in, probabilities out."""
+    try:
+        # The first dimension is the batch size, which Triton adds itself.
+        shape = config["onnx"]["inputs"][INPUT]["shape"][1:]
+        sides = [whole_number(side, "side of an image") for side in shape]
+        flags = [
+            str(name)
+            for name, each in config["onnx"].get("outputs", {}).items()
+            if each["dtype"] == "bool"
+        ]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise BadAnswer("config.json of the download does not describe an ONNX model.") from error
+    config_lines = [
+        f"name: {json.dumps(model)}",
+        'backend: "onnxruntime"',
+        "max_batch_size: 64",
+        f'input [{{ name: "{INPUT}", data_type: TYPE_UINT8, dims: [ {", ".join(map(str, sides))} ] '
+        f"}}]",
+        "output [",
+        ",\n".join(
+            f"  {{ name: {json.dumps(name)}, data_type: TYPE_FP32, dims: [ {len(each)} ], "
+            f"label_filename: {json.dumps(f'{name}.txt')} }}"
+            for name, each in outputs.items()
+        )
+        + "".join(
+            # Triton takes no empty dims; the reshape makes it one value per image.
+            f",\n  {{ name: {json.dumps(name)}, data_type: TYPE_BOOL, dims: [ 1 ], reshape: {{ "
+            f"shape: [ ] }} }}"
+            for name in flags
+        ),
+        "]",
+        "dynamic_batching { }",
+    ]
+    return "\n".join(config_lines) + "\n"

@@ -1,0 +1,178 @@
+"""The commands versions list, show, note, diff."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perennial import words
+from perennial.cli.command import DYNAMIC, Shell, command
+from perennial.cli.groups import Commands
+from perennial.cli.listing import Form
+from perennial.cli.models.accuracies import explain_unmeasured, name_accuracies, read_accuracies
+from perennial.cli.models.recipe import recipe_rows
+from perennial.cli.output import Cell, format_bytes, format_time, print_fields, print_text
+from perennial.cli.states import VERSIONS, state_option
+from perennial.types import Version
+
+if TYPE_CHECKING:
+    from perennial import Perennial
+
+
+@click.group("versions", cls=Commands)
+def versions() -> None:
+    """List, show and compare versions."""
+
+
+@command(
+    "list",
+    versions,
+    columns=("version", "task", "status", "parent", "accuracy", "bytes", "created"),
+)
+@click.argument("model")
+@state_option("--status", "status", VERSIONS)
+def list_versions(shell: Shell, model: str, status: str | None) -> None:
+    """List all versions of a model, including held ones."""
+    matching = [
+        one for one in shell.create_client().versions.list(model) if status in (None, one.status)
+    ]
+    rows = [
+        (
+            *(one.number, one.task, one.status, one.parent),
+            *(one.mean_accuracy, format_bytes(one.bytes), format_time(one.created_at)),
+        )
+        for one in matching
+    ]
+    shell.print_rows(matching, rows, "No version.")
+
+
+@command("show", versions)
+@click.argument("model")
+@click.argument("version", default="production")
+def show(shell: Shell, model: str, version: str) -> None:
+    """Show one version: its gate, accuracy on each task, and bytes. VERSION is a number or
+    alias.
+    """
+    client = shell.create_client()
+    details = client.versions.retrieve(model, version)
+    shell.print_result(details, lambda: _print_version(client, model, details))
+
+
+def _print_version(client: Perennial, model: str, version: Version) -> None:
+    accuracies = read_accuracies(client, model, version)
+    rows: list[tuple[str, Cell]] = [
+        ("version", version.number),
+        ("status", version.status),
+        ("parent", version.parent),
+        ("task", version.task),
+        ("job", version.job),
+        ("taught", ", ".join(str(task) for task in version.tasks)),
+        ("accuracy", name_accuracies(accuracies)),
+        ("gate", "passed" if version.gate.passed else "not passed"),
+        ("bytes", f"{format_bytes(version.bytes)}, of which new {format_bytes(version.bytes_new)}"),
+        *recipe_rows(version.manifest.to_dict().get("recipe")),
+        ("created", format_time(version.created_at)),
+        ("note", version.note),
+    ]
+    print_fields(rows)
+    for text in explain_unmeasured(accuracies):
+        print_text(f"  {text}")
+    for reason in words.describe_failures(version):
+        print_text(f"  {reason}")
+    for text in words.describe_unmeasured(version):
+        print_text(f"  {text}")
+    for warning in version.warnings:
+        print_text(f"warning: {words.by_commands(warning)}")
+
+
+@command("note", versions)
+@click.argument("model")
+@click.argument("version")
+@click.argument("text", required=False)
+def note(shell: Shell, model: str, version: str, text: str | None) -> None:
+    """Set the note of a version; without TEXT remove it."""
+    client = shell.create_client()
+    details = client.versions.update(model, version, note=text)
+    shell.print_result(details, lambda: _print_version(client, model, details))
+
+
+@command("diff", versions, columns=DYNAMIC)
+@click.argument("model")
+@click.argument("before")
+@click.argument("after")
+def diff(shell: Shell, model: str, before: str, after: str) -> None:
+    """Show the differences between two versions: accuracy by task, classes, bytes, recipe."""
+    client = shell.create_client()
+    old, new = client.versions.retrieve(model, before), client.versions.retrieve(model, after)
+    # One matrix has the rows of both versions.
+    by_task = client.metrics.retrieve(model, "latest")
+    cells = {
+        row.version: cells for row, cells in zip(by_task.rows, by_task.accuracy_matrix, strict=True)
+    }
+    columns = by_task.columns
+    empty: list[float | None] = [None] * len(columns)
+    pairs = list(
+        zip(columns, cells.get(old.number, empty), cells.get(new.number, empty), strict=True)
+    )
+    tasks: list[dict[str, Any]] = [
+        {
+            "task": column.task,
+            "classes": column.classes,
+            "before": a,
+            "after": b,
+            "change": _compute_change(a, b),
+        }
+        for column, a, b in pairs
+        if a is not None or b is not None
+    ]
+    lost_tasks = sorted(set(old.tasks) - set(new.tasks))
+    recipe = find_changes(
+        old.manifest.to_dict().get("recipe") or {}, new.manifest.to_dict().get("recipe") or {}
+    )
+    result = {
+        "before": old.number,
+        "after": new.number,
+        "tasks": tasks,
+        "lost_tasks": lost_tasks,
+        "bytes": {"before": old.bytes, "after": new.bytes},
+        "recipe": recipe,
+    }
+
+    def show() -> None:
+        headings = ("task", str(old.number), str(new.number), "change")
+        rows = [
+            (of["task"], of["before"], of["after"], _format_change(of["change"])) for of in tasks
+        ]
+        shell.form.print_rows(headings, rows, "No task.")
+        # Options such as --csv are for programs, which read rows alone.
+        if shell.form != Form():
+            return
+        if lost_tasks:
+            print_text(
+                f"Version {new.number} was not taught task {', '.join(map(str, lost_tasks))}."
+            )
+        for name, (was, now) in recipe.items():
+            print_text(f"recipe.{name}: {was} → {now}")
+
+    shell.print_result(result, show)
+
+
+def _compute_change(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+def _format_change(change: float | None) -> str | None:
+    return None if change is None else f"{change:+.3f}"
+
+
+def find_changes(before: Any, after: Any, way: str = "") -> dict[str, tuple[Any, Any]]:
+    """Return the values that differ, by their dotted path, such as `method.name`."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        differences = {}
+        for name in sorted({*before, *after}):
+            differences.update(
+                find_changes(before.get(name), after.get(name), f"{way}.{name}" if way else name)
+            )
+        return differences
+    return {} if before == after else {way: (before, after)}

@@ -1,0 +1,1 @@
+"""Sources of a batch, one file per kind; `pack.kinds` lists them."""

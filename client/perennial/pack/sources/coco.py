@@ -1,0 +1,266 @@
+"""COCO: annotations as JSON (`images`, `annotations`, `categories`), and a folder of images."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from perennial.pack import parts
+from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.errors import PackError
+from perennial.pack.files import Root
+from perennial.pack.images import Images
+from perennial.pack.sources.boxes import STORED, Box, BoxOptions, Picture, open_boxed_images
+from perennial.pack.text import format_count, format_names, quote_name
+
+_KEYS = ("images", "annotations", "categories")
+_HEAD_CHARS = 1 << 16
+_LOOKED_FOR = 20
+"""Number of a file's images to search for in possible folders, since some may be missing."""
+
+
+def open_coco(
+    source: Path,
+    *,
+    whole: bool = False,
+    images: Path | str | None = None,
+    boxes: str = STORED,
+    max_bad: float = MAX_BAD,
+    allow_outside: bool = False,
+) -> Images:
+    """Return crops of all boxes, or with `whole` the images that show one class.
+
+    Args:
+        source: an annotation file, or a folder with some.
+        images: folder of the image files. Default: the usual places, which are the annotations'
+            folder, its folder `images`, the folder named in the annotations' file name
+            (`instances_val2017.json`: `val2017`), and the same places one folder up.
+        boxes, max_bad: see BoxOptions.
+
+    Raises:
+        PackError: files are missing or invalid, or too many entries are bad.
+    """
+    options = BoxOptions(whole, boxes, max_bad).validate()
+    folder = source if source.is_dir() else _find_top_folder(source)
+    root = Root(folder, allow_outside)
+    files = (
+        annotations_among(root, root.walk())
+        if source.is_dir()
+        else [source.relative_to(folder).as_posix()]
+    )
+    if not files:
+        raise PackError(
+            f"The folder {quote_name(folder)} has no JSON file with {', '.join(_KEYS)}."
+        )
+    part_by_file = dict(zip(files, parts.parts_of(files), strict=True))
+    as_taken = parts.map_to_split(part_by_file.values(), quote_name(source))
+    images_root = root if images is None else Root(Path(images), allow_outside)
+    origin = f"{format_count(len(files), 'COCO file')} in {quote_name(source.name)}"
+    bad = BadEntries(origin, max_bad)
+    pictures: list[Picture] = []
+    crowds = 0
+    for file, part in part_by_file.items():
+        document = _read_document(Path(root.resolve_path(file)))
+        # A crowd's box covers many objects, so its crop would show no single one.
+        crowds += sum(
+            isinstance(row, dict) and bool(row.get("iscrowd")) for row in document["annotations"]
+        )
+        base = (
+            images_root.folder if images is not None else _find_image_folder(root, file, document)
+        )
+        pictures += _read_pictures(
+            _Document(file, document, bad), base.absolute(), images_root, as_taken[part]
+        )
+    notices = [f"{format_count(crowds, 'annotation')} of crowds left out."] if crowds else []
+    return open_boxed_images(pictures, origin, options, bad, notices)
+
+
+def _find_top_folder(file: Path) -> Path:
+    """Return the folder with annotations and images: the parent of a folder called
+    `annotations`.
+    """
+    return file.parent.parent if file.parent.name == "annotations" else file.parent
+
+
+def annotations_among(root: Root, names: Iterable[str]) -> list[str]:
+    """Return the COCO annotation files among a folder's files, at most two folders deep.
+
+    Files with keypoints or captions are left out.
+    """
+    candidates = (name for name in names if name.endswith(".json") and name.count("/") <= 2)
+    return [name for name in candidates if looks_like_coco(root.resolve_path(name))]
+
+
+def looks_like_coco(path: str) -> bool:
+    """Return True if a JSON file has COCO's list names, and boxes rather than captions or
+    keypoints.
+    """
+    name = path.rsplit("/", 1)[-1]
+    # COCO's own files of captions and keypoints hold no boxes to learn from, or the same ones
+    # again.
+    if name.startswith(("captions_", "person_keypoints_")):
+        return False
+    try:
+        # Only the beginning is read, because annotation files have hundreds of megabytes.
+        with open(path, encoding="utf-8-sig") as file:  # noqa: PTH123
+            head = file.read(_HEAD_CHARS)
+            if '"images"' in head or '"annotations"' in head or '"categories"' in head:
+                return head.lstrip().startswith("{")
+    except (OSError, UnicodeDecodeError):
+        pass
+    return False
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise PackError(f"The file {quote_name(path)} is no JSON: {error}.") from error
+    lists = document if isinstance(document, dict) else {}
+    missing = [key for key in _KEYS if not isinstance(lists.get(key), list)]
+    if missing:
+        raise PackError(
+            f"The file {quote_name(path)} has no list {format_names(missing)}; COCO has "
+            f"{', '.join(_KEYS)}."
+        )
+    return lists
+
+
+def _find_image_folder(root: Root, file: str, document: dict[str, Any]) -> Path:
+    """Return the folder that contains one of the first images. Raises PackError with the places
+    searched.
+    """
+    annotations_folder = Path(root.resolve_path(file)).parent
+    # Roboflow calls its file `_annotations.coco.json`.
+    stem = file.rpartition("/")[2].removesuffix(".json").removeprefix("_").removesuffix(".coco")
+    names = ("", "images", stem, stem.rpartition("_")[2], f"images/{stem.rpartition('_')[2]}")
+    search_roots = (
+        [annotations_folder, annotations_folder.parent]
+        if annotations_folder != root.folder
+        else [annotations_folder]
+    )
+    places = list(dict.fromkeys(folder / name for folder in search_roots for name in names))
+    first = [
+        name for row in document["images"][:_LOOKED_FOR] if (name := _read_text(row, "file_name"))
+    ]
+    for name in first:
+        for place in places:
+            # A path with a zero byte raises ValueError instead of being absent.
+            if "\0" not in name and (place / name).exists():
+                return place
+    where = format_names([os.path.relpath(place, root.folder) for place in places], 10)
+    named = quote_name(first[0] if first else "")
+    raise PackError(
+        f"The image {named} of {quote_name(file)} is in none of the folders {where}. Say with "
+        f"images= where they are."
+    )
+
+
+class _Document(NamedTuple):
+    """An annotation file: its path in the source, its lists, and its bad entries."""
+
+    file: str
+    lists: dict[str, Any]
+    bad: BadEntries
+
+
+def _read_pictures(document: _Document, base: Path, root: Root, part: str) -> Iterator[Picture]:
+    """Yield every image of a document with its boxes, adding inconsistencies as bad. Raises
+    PackError.
+    """
+    boxes = _read_boxes(document)
+    image_ids: set[object] = set()
+    for number, row in enumerate(document.lists["images"], start=1):
+        where = f"The image number {number} of {quote_name(document.file)}"
+        name, identity = _read_text(row, "file_name").replace("\\", "/"), _read_id(row, "id")
+        if not name or identity is None or "\0" in name:
+            document.bad.add(where, "has no id and file_name")
+        elif identity in image_ids:
+            document.bad.add(
+                f"{where} ({quote_name(name)})", f"has the id {identity} of an image before it"
+            )
+        else:
+            image_ids.add(identity)
+            size = _read_size(row)
+            path = root.resolve_path(os.path.join(base, name), quote_name(document.file))  # noqa: PTH118
+            yield Picture(f"{document.file}/{name}", path, part, boxes.pop(identity, []), size)
+    # What is left belongs to no image: `boxes.pop` has removed the others.
+    for lacking, orphans in boxes.items():
+        for _ in orphans:
+            document.bad.add(
+                f"An annotation of {quote_name(document.file)}",
+                f"is of the image {lacking}, which it lacks",
+            )
+
+
+def _read_boxes(document: _Document) -> dict[object, list[Box]]:
+    """Return the boxes of each image by its id, ordered by annotation id."""
+    names: dict[object, str] = {}
+    for number, row in enumerate(document.lists["categories"], start=1):
+        identity, name = _read_id(row, "id"), _read_text(row, "name")
+        if identity is None or not name:
+            document.bad.add(
+                f"The category number {number} of {quote_name(document.file)}", "has no id and name"
+            )
+        else:
+            names[identity] = name
+    rows = list(enumerate(document.lists["annotations"], start=1))
+    # By id, so that a file written in another order gives the same batch.
+    rows.sort(key=lambda numbered: _sort_key(numbered[1]))
+    boxes: dict[object, list[Box]] = {}
+    for number, row in rows:
+        if isinstance(row, dict) and row.get("iscrowd"):
+            continue
+        where = f"The annotation number {number} of {quote_name(document.file)}"
+        image, category = _read_id(row, "image_id"), _read_id(row, "category_id")
+        if image is None or category is None:
+            document.bad.add(where, "misses image_id or category_id")
+        elif category not in names:
+            document.bad.add(where, f"has the category {category}, which categories do not name")
+        elif (corners := _read_corners(row.get("bbox"))) is None:
+            document.bad.add(
+                where,
+                f"has the bbox {quote_name(str(row.get('bbox')))} instead of [x, y, width, height]",
+            )
+        else:
+            boxes.setdefault(image, []).append(Box(names[category], *corners))
+    return boxes
+
+
+def _sort_key(row: object) -> tuple[int, int]:
+    identity = _read_id(row, "id")
+    return (0, identity) if isinstance(identity, int) else (1, 0)
+
+
+def _read_id(row: object, key: str) -> int | str | None:
+    """Return the number or text that identifies an entry, or None."""
+    value = row.get(key) if isinstance(row, dict) else None
+    # Some tools write ids as 1.0.
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int | str) and not isinstance(value, bool) else None
+
+
+def _read_text(row: object, key: str) -> str:
+    value = row.get(key) if isinstance(row, dict) else None
+    return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+
+
+def _read_size(row: dict[str, Any]) -> tuple[int, int] | None:
+    width, height = row.get("width"), row.get("height")
+    try:
+        return (int(width), int(height)) if width and height else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _read_corners(bbox: object) -> tuple[float, float, float, float] | None:
+    """Return left, top, right and bottom; None for an invalid bbox."""
+    if not isinstance(bbox, list) or len(bbox) != 4:
+        return None
+    try:
+        x, y, width, height = (float(one) for one in bbox)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return x, y, x + width, y + height

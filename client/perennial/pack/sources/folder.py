@@ -1,0 +1,194 @@
+"""A folder with one folder per class, optionally below train, test and validation folders.
+
+Parts, classes and files left out are determined by the service's own rules
+(`perennial.pack.rules`), so that the batch equals an archive of the folder. Names stay unchanged.
+If names alone do not tell the service everything, labels are sent along as a list.
+"""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from perennial.pack.errors import PackError, Undecided
+from perennial.pack.files import FileImages, Root
+from perennial.pack.images import Image
+from perennial.pack.name_patterns import match_table
+from perennial.pack.names import to_nfc, wrong_path
+from perennial.pack.rules.entries import ReadingOptions, RuleError
+from perennial.pack.rules.plan import IGNORED, LEFT_BEHIND, Plan, Read, plan_batch, plan_table
+from perennial.pack.sources.csv_file import MOST_ENTRIES, read_given, read_table, say_left_out
+from perennial.pack.text import format_count, format_names, quote_name
+
+_EXAMPLES = 3
+
+
+class FolderImages(FileImages):
+    """The images of class folders, or those that a label table beside them names."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        layout: str = "auto",
+        one_class: bool = False,
+        classes: str = "",
+        max_bad: float | str = "",
+        image: str = "",
+        label: str = "",
+        table: str = "",
+        names_pattern: str = "",
+        known_classes: Collection[str] = (),
+        allow_outside: bool = False,
+    ) -> None:
+        """List the folder without reading images.
+
+        Args:
+            layout: `folders` uses folder names as classes regardless of other files.
+            one_class: all images belong to one class.
+            classes: the level of folders that names the classes, such as `level:1`.
+            max_bad: largest allowed share of bad entries of a label table.
+            image: the column of images in a label table.
+            label: the column of labels in a label table.
+            table: the file that is the label table, if there are several candidates.
+            names_pattern: pattern of labels in file names, such as `{label}_{number}`, or a regular
+                expression whose group `label`, or first group, is the label.
+            known_classes: the labels that the model knows, which decide if names alone do not.
+            allow_outside: follow links that leave the folder.
+
+        Raises:
+            PackError: the folder cannot be used.
+            Undecided: one of the options is needed.
+        """
+        super().__init__(f"the folder {quote_name(folder.name or folder)}", folder)
+        layout_options = {
+            "layout": layout,
+            "one_class": one_class,
+            "classes": classes,
+            "max_bad": max_bad,
+        }
+        options = read_given(
+            {
+                **layout_options,
+                "image": image,
+                "label": label,
+                "table": table,
+                "names_pattern": names_pattern,
+            }
+        )
+        root = Root(folder, allow_outside)
+        names = list(root.walk())
+        plan = plan_folder(
+            names,
+            options,
+            lambda number: read_table(Path(root.resolve_path(names[number]))),
+            known_classes,
+            quote_name(folder),
+        )
+        for name, number, is_test in zip(names, plan.of, plan.test, strict=True):
+            if number != IGNORED:
+                self._add_image(
+                    name,
+                    plan.classes[number],
+                    ("test" if is_test else "train") if plan.has_parts else "",
+                )
+        # The service composes names, and would see the same name twice.
+        _refuse_twins([row.name for row in self.rows])
+        self.listed = not names_say_all(plan, self.rows)
+        self.warnings += say_plan(plan, self.listed)
+        if root.hidden:
+            self.warnings.append(
+                f"{format_count(len(root.hidden), 'hidden folder')} left out: "
+                f"{format_names(root.hidden, _EXAMPLES)}."
+            )
+
+    def _add_image(self, name: str, label: str, part: str) -> None:
+        wrong = wrong_path(name)
+        if wrong:
+            raise PackError(
+                f"{quote_name(name)} {wrong}, and the service would refuse the batch. Rename it."
+            )
+        self.add_file(name)
+        self.rows.append(Image(name, label, part))
+
+
+def plan_folder(
+    names: Sequence[str],
+    options: ReadingOptions,
+    read: Read,
+    known_classes: Collection[str],
+    where: str,
+) -> Plan:
+    """Return the plan for reading the files of a folder, on disk or elsewhere.
+
+    Args:
+        where: name of the folder in messages.
+
+    Raises:
+        PackError: the folder cannot be used.
+        Undecided: an option is needed.
+    """
+    normalized = [to_nfc(name) for name in names]
+    pattern = options.names_pattern
+    try:
+        # Without `{label}` it is a regular expression, which only the sender runs.
+        if pattern and "{label}" not in pattern:
+            return plan_table(normalized, options, match_table(pattern, list(names)))
+        return plan_batch(
+            normalized, options, read, lambda: known_classes, most_entries=MOST_ENTRIES
+        )
+    except RuleError as error:
+        raise (Undecided if error.remedies else PackError)(f"{where}: {error}") from error
+
+
+def names_say_all(plan: Plan, rows: Sequence[Image]) -> bool:
+    """Return True if the service derives the same classes and parts from the sent names alone."""
+    # Labels from a table, an option or a pattern are nowhere in the names.
+    if plan.kind not in ("folders", "split"):
+        return False
+    try:
+        derived = plan_batch([to_nfc(row.name) for row in rows], ReadingOptions(), _read_nothing)
+    except RuleError:
+        return False
+    labels = [derived.classes[number] if number != IGNORED else None for number in derived.of]
+    return labels == [row.label for row in rows] and derived.test == bytes(
+        row.part == "test" for row in rows
+    )
+
+
+def say_plan(plan: Plan, is_listed: bool) -> list[str]:
+    """Return sentences about files left out and warnings.
+
+    Args:
+        is_listed: labels are sent as a list, so also report notes about the names.
+    """
+    sentences = []
+    for reason, number in plan.reasons.items():
+        if reason != LEFT_BEHIND:
+            examples = [path for path, why in plan.ignored_files if why == reason][:_EXAMPLES]
+            more = f" and {number - len(examples):,} more" if number > len(examples) else ""
+            named = f": {format_names(examples)}{more}" if examples else ""
+            sentences.append(f"{format_count(number, 'file')} left out ({reason}){named}.")
+    sentences += plan.warnings
+    sentences += say_left_out(plan.bad_entries)
+    if is_listed:
+        sentences += [
+            f"{note[0].upper()}{note[1:]}." for note in plan.notes if "ignored" not in note
+        ]
+    return sentences
+
+
+def _read_nothing(number: int) -> bytes:
+    raise LookupError(number)  # A plan of images alone reads no files.
+
+
+def _refuse_twins(names: list[str]) -> None:
+    """Raise PackError for two names that differ only in Unicode composition."""
+    normalized: set[str] = set()
+    for name in names:
+        # ASCII has no composed letters, and most names are ASCII.
+        if not name.isascii():
+            if to_nfc(name) in normalized:
+                raise PackError(
+                    f"{quote_name(name)} is there twice, its letters composed and decomposed. "
+                    f"Rename one."
+                )
+            normalized.add(to_nfc(name))

@@ -1,0 +1,160 @@
+"""A Hugging Face `imagefolder`: images with labels in metadata.csv or metadata.jsonl."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from perennial.pack import parts
+from perennial.pack.bad import MAX_BAD, BadEntries
+from perennial.pack.errors import PackError
+from perennial.pack.files import FileImages, Root
+from perennial.pack.sources.csv_file import add_rows
+from perennial.pack.text import format_count, format_names, quote_name
+
+METADATA = ("metadata.csv", "metadata.jsonl")
+_FILE = "file_name"
+
+
+class MetadataImages(FileImages):
+    """The images that the metadata files of a folder name."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        label: str = "label",
+        max_bad: float = MAX_BAD,
+        allow_outside: bool = False,
+    ) -> None:
+        """Read the metadata without reading images.
+
+        Args:
+            label: the column of labels.
+            max_bad: largest allowed share of bad rows.
+
+        Raises:
+            PackError: the metadata cannot be used, or too many rows are bad.
+        """
+        super().__init__(f"the imagefolder {quote_name(folder.name or folder)}", folder)
+        root = Root(folder, allow_outside)
+        files = metadata_among(root.walk())
+        if not files:
+            raise PackError(f"The folder {quote_name(folder)} has no {' or '.join(METADATA)}.")
+        bad = BadEntries(self.origin, max_bad)
+        self._unlabelled = 0
+        rows_with_parts = [
+            (row, parts.part_in(row[0].partition("/")[0]))
+            for file in files
+            for row in self._rows_of(root, file, label, bad)
+        ]
+        if not rows_with_parts:
+            # If all rows were bad, their reasons say more than the error below.
+            bad.check_share(0)
+            raise PackError(f"{format_names(files)} in {quote_name(folder)} list no images.")
+        as_taken = parts.map_to_split((part for _, part in rows_with_parts), quote_name(folder))
+        rows = (
+            (path, name, as_taken[part], where) for (path, name, where), part in rows_with_parts
+        )
+        add_rows(self, rows, root, bad)
+        self.warnings = [*bad.check_share(len(self.rows)), *self.warnings]
+        if self._unlabelled:
+            self.warnings.append(
+                f"{format_count(self._unlabelled, 'row')} without a label left out."
+            )
+
+    def _rows_of(
+        self, root: Root, file: str, label: str, bad: BadEntries
+    ) -> Iterator[tuple[str, str, str]]:
+        """Yield (path from the root, label, place) for each row. Raises PackError for a missing
+        column.
+        """
+        folder = f"{file.rpartition('/')[0]}/" if "/" in file else ""
+        path = Path(root.resolve_path(file))
+        rows = _read_jsonl(path) if file.endswith(".jsonl") else _read_csv(path)
+        problem, is_any_whole = None, False
+        for line_number, row in rows:
+            where = f"Line {line_number} of {quote_name(file)}"
+            if isinstance(row, str):
+                bad.add(where, row)
+                continue
+            missing = [column for column in (_FILE, label) if column not in row]
+            if missing:
+                columns = format_names([str(key) for key in row], 20)
+                problem = problem or f"{where} has no {format_names(missing)}, but {columns}"
+                bad.add(where, f"has no {format_names(missing)}")
+                continue
+            is_any_whole = True
+            name, value = row[_FILE], row[label]
+            # `datasets` writes -1 for a missing label, as in hidden test parts.
+            if value is None or value == "" or value == -1:
+                self._unlabelled += 1
+            elif (wrong := _explain_bad_row(name, value)) is not None:
+                bad.add(where, wrong)
+            else:
+                yield folder + str(name), _format_label(value), where
+        # If no row has the columns, the columns are wrong rather than the rows.
+        if problem and not is_any_whole:
+            raise PackError(
+                f"{problem}. Say which column holds the label with label=, or pack class folders "
+                f"with kind='folder'."
+            )
+
+
+def _explain_bad_row(name: object, label: object) -> str | None:
+    """Return why a row is bad, as the end of a sentence, or None."""
+    if not isinstance(name, str) or not name.strip():
+        return f"names the file {quote_name(str(name))}"
+    if isinstance(label, list | dict):
+        return f"has several labels, {quote_name(json.dumps(label))} (multi-label); one is learned"
+    if isinstance(label, bool) or not isinstance(label, str | int | float):
+        return f"has the label {quote_name(str(label))} instead of a text or a number"
+    if isinstance(label, float) and not label.is_integer():
+        return f"has the label {label}, which is no whole number"
+    return None
+
+
+def _format_label(value: object) -> str:
+    return str(int(value)) if isinstance(value, float) else str(value)
+
+
+def metadata_among(names: Iterable[str]) -> list[str]:
+    """Return the metadata files among a folder's files."""
+    return [name for name in names if name.rpartition("/")[2] in METADATA]
+
+
+_Line = tuple[int, dict[str, object] | str]
+"""Line number, and cells by column; a text instead of cells says why the line is bad."""
+
+
+def _read_csv(path: Path) -> Iterator[_Line]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as text:
+            # Without `strict`, csv guesses at broken quotes, and cells end up in other columns.
+            reader = csv.DictReader(text, strict=True)
+            for row in reader:
+                # DictReader puts surplus cells under None, and fills missing ones with None.
+                if None in row or None in row.values():
+                    yield reader.line_num, "has more or fewer cells than the first line"
+                else:
+                    yield reader.line_num, {str(key): value for key, value in row.items()}
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise PackError(f"{quote_name(path)} is no CSV in UTF-8: {error}.") from error
+
+
+def _read_jsonl(path: Path) -> Iterator[_Line]:
+    try:
+        with path.open(encoding="utf-8-sig") as text:
+            for number, text_line in enumerate(text, start=1):
+                if text_line.strip():
+                    yield number, _json_row(text_line)
+    except (OSError, UnicodeDecodeError) as error:
+        raise PackError(f"{quote_name(path)} is no JSON Lines in UTF-8: {error}.") from error
+
+
+def _json_row(line: str) -> dict[str, object] | str:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return f"is no JSON: {error}"
+    return row if isinstance(row, dict) else "is no JSON object"

@@ -1,0 +1,216 @@
+"""Identification of a parquet file's image and label columns by their declared types.
+
+The types are Arrow's, and the features of `datasets` in the schema's metadata under `huggingface`.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perennial.pack.errors import PackError
+from perennial.pack.extras import import_optional
+from perennial.pack.sources.numbers import ClassNames
+from perennial.pack.text import format_names, quote_name
+
+BYTES, PATH = "bytes", "path"
+_IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img"), ("label", "labels", "class", "fine_label")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of image and label.
+
+    Attributes:
+        image: name of the image column.
+        is_struct: True if it has fields, with `bytes` among them.
+        has_path: True if it also has a field `path`.
+        label: name of the label column.
+        names: names of the classes; None: labels are names themselves.
+    """
+
+    image: str
+    is_struct: bool
+    has_path: bool
+    label: str
+    names: Sequence[str] | None
+
+    @property
+    def read(self) -> list[str]:
+        """Leaf columns with labels and paths, as pyarrow names them."""
+        return [self.label, *([f"{self.image}.{PATH}"] if self.has_path else [])]
+
+    @property
+    def bytes(self) -> str:
+        """Leaf column with image bytes."""
+        return f"{self.image}.{BYTES}" if self.is_struct else self.image
+
+    def bytes_in(self, batch: Any) -> Any:
+        """Return the images of a batch; null where a struct is null."""
+        return (
+            _get_field(batch.column(self.image), BYTES)
+            if self.is_struct
+            else batch.column(self.image)
+        )
+
+    def paths_in(self, batch: Any) -> list[str | None]:
+        """Return the path of each image of a batch, or None."""
+        if not self.has_path:
+            return [None] * batch.num_rows
+        return list(_get_field(batch.column(self.image), PATH).to_pylist())
+
+    def name_of(self, label: object, classes: ClassNames, where: str) -> str | None:
+        """Return the class of a label, or None without a label. Raises PackError that begins with
+        `where`.
+        """
+        # `label != label` is NaN, which pandas writes for a missing number.
+        if label is None or label == -1 or label != label or label == "":
+            return None
+        # pandas turns whole numbers into floats if some are missing.
+        if isinstance(label, float):
+            if not label.is_integer():
+                raise PackError(f"{where} has the label {label}, which is no whole number.")
+            label = int(label)
+        return classes.find_name(label if isinstance(label, int) else str(label), where)
+
+
+def columns_of(schema: Any, path: str, image: str | None, label: str | None) -> Columns:
+    """Return the columns of image and label. Raises PackError that lists the existing columns."""
+    types = import_optional("pyarrow", "A parquet file").types
+    features = _read_features(schema)
+    images = [name for name, feature in features.items() if _is_a(feature, "Image")]
+    labels = [name for name, feature in features.items() if _is_a(feature, "ClassLabel")]
+    image = _choose_column(image, images, _IMAGE_COLUMNS, "image", schema.names, path)
+    label = _choose_column(label, labels, _LABEL_COLUMNS, "label", schema.names, path)
+    fields = _fields_of_image(types, schema.field(image).type, image, path)
+    _check_label(types, schema, label, path)
+    names = _read_class_names(features[label], path) if label in labels else None
+    return Columns(image, bool(fields), PATH in fields, label, names)
+
+
+def _fields_of_image(types: Any, kind: Any, image: str, path: str) -> list[str]:
+    """Return the fields of an image column, none if it contains bytes itself. Raises PackError."""
+    if types.is_struct(kind):
+        fields = [kind.field(number) for number in range(kind.num_fields)]
+        if not any(field.name == BYTES and _is_binary(types, field.type) for field in fields):
+            field_types = [f"{field.name} ({field.type})" for field in fields]
+            raise PackError(
+                f"The column {quote_name(image)} of {quote_name(path)} has no bytes, but "
+                f"{format_names(field_types)}."
+            )
+        texts = [
+            field.name for field in fields if field.name == BYTES or _is_text(types, field.type)
+        ]
+        return [name for name in texts if name in (BYTES, PATH)]
+    if not _is_binary(types, kind):
+        raise PackError(
+            f"The column {quote_name(image)} of {quote_name(path)} is {kind}; images are bytes of "
+            f"files."
+        )
+    return []
+
+
+def _check_label(types: Any, schema: Any, label: str, path: str) -> None:
+    """Raise PackError unless the column has one label per row."""
+    kind = schema.field(label).type
+    # A dictionary is only an encoding: the labels are its values.
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_integer(kind) or types.is_floating(kind) or _is_text(types, kind):
+        return
+    where = f"The column {quote_name(label)} of {quote_name(path)} is {kind}"
+    if types.is_nested(kind):
+        single_label_columns = [
+            field.name
+            for field in schema
+            if field.name != label and (types.is_integer(field.type) or _is_text(types, field.type))
+        ]
+        raise PackError(
+            f"{where}: several labels for one image (multi-label). One is learned. Write a column "
+            f"with one label a row"
+            + (
+                f", or name one of {format_names(single_label_columns)} with -o label=… (label=…)."
+                if single_label_columns
+                else "."
+            )
+        )
+    raise PackError(f"{where}; labels are numbers or names.")
+
+
+def _is_binary(types: Any, kind: Any) -> bool:
+    # Older versions of pyarrow have no views.
+    is_view = getattr(types, "is_binary_view", None)
+    return bool(
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_fixed_size_binary(kind)
+        or (is_view and is_view(kind))
+    )
+
+
+def _is_text(types: Any, kind: Any) -> bool:
+    is_view = getattr(types, "is_string_view", None)
+    return bool(types.is_string(kind) or types.is_large_string(kind) or (is_view and is_view(kind)))
+
+
+def _get_field(values: Any, name: str) -> Any:
+    """Return the values of a field, null where the struct is null."""
+    # `flatten` applies the nulls of the struct, and `field` does not.
+    return values.flatten()[[field.name for field in values.type].index(name)]
+
+
+def _read_features(schema: Any) -> dict[str, dict[str, Any]]:
+    """Return the features of `datasets` for columns in the schema."""
+    try:
+        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"][
+            "features"
+        ]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    items = features.items() if isinstance(features, dict) else ()
+    return {
+        name: feature
+        for name, feature in items
+        if isinstance(feature, dict) and name in schema.names
+    }
+
+
+def _read_class_names(feature: dict[str, Any], path: str) -> Sequence[str] | None:
+    """Return the names of the classes. Raises PackError unless they are a list of texts."""
+    names = feature.get("names")
+    if names is not None and not (
+        isinstance(names, list) and all(isinstance(name, str) for name in names)
+    ):
+        raise PackError(
+            f"The names of classes in the schema of {quote_name(path)} are no list of texts."
+        )
+    return names
+
+
+def _is_a(feature: dict[str, Any], kind: str) -> bool:
+    return feature.get("_type") == kind
+
+
+def _choose_column(
+    requested: str | None,
+    by_type: list[str],
+    usual: Sequence[str],
+    what: str,
+    columns: list[str],
+    path: str,
+) -> str:
+    if requested is not None and requested in columns:
+        return requested
+    # A usual name is a guess, which counts only if no column declares the type.
+    candidates = by_type or [name for name in usual if name in columns][:1]
+    if requested is None and len(candidates) == 1:
+        return candidates[0]
+    problem = (
+        f"several columns of {what}s"
+        if requested is None and candidates
+        else f"no column {quote_name(requested or what)}"
+    )
+    raise PackError(
+        f"{quote_name(path)} has {problem}; its columns are {format_names(columns, 20)}. Say which "
+        f"with {what}=."
+    )

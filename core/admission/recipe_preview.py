@@ -1,0 +1,95 @@
+"""Preview of a recipe for a model's next task, and suggestions of other recipes."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from core.admission.applicability import check_next_task
+from core.contract.catalogue import Catalogue
+from core.contract.patch import RecipePatch
+from core.database.session import Database
+from core.database.tables import Model
+from core.errors import InvalidRecipe
+from core.lineage import lineage
+from core.lineage.outlook import build_outlook
+from core.recipe.resolve import Resolved, resolve
+from core.recipe.stored import stored_override
+from core.requests.actor import Actor, find_model
+
+_WORTH_A_TRY: tuple[tuple[str, RecipePatch], ...] = (
+    ("analytic: in closed form, keeps sums and no image", {"method": "analytic"}),
+    (
+        "dark experience replay with a head that is balanced afterwards",
+        {"method": "der++", "rebalance": {}},
+    ),
+    ("dark experience replay (der++)", {"method": "der++"}),
+    ("its own recipe with a head that is balanced afterwards", {"rebalance": {}}),
+    ("its own recipe, half of the way back to the version before", {"merge": {"weight": 0.5}}),
+)
+"""Descriptions and patches of recipes that forget less than most.
+
+See docs/reference/methods/README.md for measurements.
+"""
+
+
+def plan_recipe(
+    db: Database, catalogue: Catalogue, actor: Actor, model: str, override: Mapping[str, Any]
+) -> Resolved:
+    """Return the complete recipe of the next task with this override, and warnings for a person.
+
+    Raises:
+        NotFound: the caller sees no such model.
+        InvalidRecipe: the recipe cannot be used.
+    """
+    patch = stored_override(catalogue, override)
+    with db.read() as session:
+        return _resolve_recipe(session, catalogue, find_model(session, actor, model), patch)
+
+
+def suggest_recipes(
+    db: Database, catalogue: Catalogue, actor: Actor, model: str
+) -> list[tuple[str, str]]:
+    """Return (description, patch as JSON) of recipes for learning a task of this model again.
+
+    The first is the model's own recipe, `{}`. Recipes that the model cannot use, or that equal
+    another one, are left out.
+    """
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        own_recipe = resolve(
+            catalogue,
+            row.scenario,
+            row.recipe,
+            architecture=row.architecture,
+            problem=row.problem,
+        ).recipe
+        suggested, distinct_recipes = [("the model's own recipe", "{}")], [own_recipe]
+        for words, patch in _WORTH_A_TRY:
+            try:
+                resolved = _resolve_recipe(session, catalogue, row, patch)
+            except InvalidRecipe:
+                continue
+            if resolved.recipe not in distinct_recipes:
+                distinct_recipes.append(resolved.recipe)
+                suggested.append((words, json.dumps(patch)))
+        return suggested
+
+
+def _resolve_recipe(
+    session: Session, catalogue: Catalogue, model: Model, patch: RecipePatch
+) -> Resolved:
+    """Resolve the recipe of the next task, with all warnings."""
+    resolved = resolve(
+        catalogue,
+        model.scenario,
+        model.recipe,
+        patch,
+        architecture=model.architecture,
+        problem=model.problem,
+    )
+    head = lineage.start_of(session, model)
+    ahead = build_outlook(session, model, head)
+    applied = check_next_task(session, catalogue, model, head, resolved.recipe)
+    return Resolved(resolved.recipe, [*resolved.warnings, *applied, *ahead.missing, *ahead.notes])

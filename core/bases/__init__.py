@@ -1,0 +1,1 @@
+"""Bases that models start from: uploaded, packaged, or pretrained weights by name."""

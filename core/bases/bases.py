@@ -1,0 +1,304 @@
+"""Uploaded bases: weights that models may start from.
+
+A file is checked by its header before anything else reads it. Sizes, names, shapes and dtypes of
+its tensors must be those of the architecture (`core.bases.expected_base`).
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from sqlalchemy import ColumnElement, Text, select, true
+from sqlalchemy import cast as sql_cast
+from sqlalchemy.orm import Session
+
+from core.bases.base_advice import architecture_of, find_advice, refuse_pickle
+from core.bases.expected_base import to_compare
+from core.contract.base import ExpectedBase, UploadedFor
+from core.contract.catalogue import Catalogue
+from core.contract.responses.architecture import ArchitectureChoice
+from core.contract.responses.audit import AuditData
+from core.contract.responses.base import BaseOut, BasePage, ListedBase, ModelRef
+from core.contract.responses.model_change import AskedImage
+from core.database.session import Database
+from core.database.tables import Base, Model
+from core.errors import BaseInvalid, Invalid, NotFound, Unavailable, WrongState
+from core.files.safetensors_header import Tensor, check_expected, check_finite, read_header
+from core.ids import new_id
+from core.lineage import words
+from core.recipe.architecture import complete_architecture as complete
+from core.recipe.base_images import BaseConfig, images_of_base
+from core.recipe.images import Images, images_of
+from core.requests import idempotency
+from core.requests.actor import Actor
+from core.requests.audit import Entry, record_action
+from core.requests.pages import Page, read_page
+from core.requests.resources import Resources
+from core.requests.times import format_rfc3339
+from core.retention import references
+from core.retention.unused import delete_unused
+from core.settings import Settings
+from core.storage.blobs import Blobs
+from core.usage import quota, stored_bytes
+
+UNSAID = BaseConfig()
+_NAMED, _MOST = 5, 20
+"""Maximum number of models that a refusal names in its sentence, and lists."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """The network that a base is uploaded for.
+
+    Attributes:
+        architecture: complete architecture.
+        images: images that the base was trained on.
+        family: family of the architecture in the catalogue.
+        expected: tensors that a base of this architecture must hold, see `core.bases.expected_base`.
+    """
+
+    architecture: ArchitectureChoice
+    images: Images
+    family: str
+    expected: ExpectedBase
+
+
+def parse_architecture(
+    catalogue: Catalogue,
+    text: str,
+    size: int | None,
+    channels: int | None,
+    config: BaseConfig = UNSAID,
+) -> tuple[ArchitectureChoice, Images]:
+    """Return the complete architecture that `?architecture=` means, and the images of the base.
+
+    Args:
+        text: name of an architecture, or a JSON object.
+        size: side of the images in pixels; None if the request does not say.
+        channels: channels of the images; None if the request does not say.
+        config: pixel statistics, size and cropping that the request states for the base.
+
+    Raises:
+        Invalid: the text is not JSON, the name is unknown, hyper-parameters are invalid, or two
+            image sizes differ.
+    """
+    requested: Any = text
+    if text.lstrip().startswith("{"):
+        try:
+            requested = json.loads(text)
+        # Deeply nested JSON exceeds Python's recursion limit, which is the client's error.
+        except (ValueError, RecursionError) as error:
+            raise Invalid(
+                "architecture is neither a name nor a JSON object.",
+                fields=[{"field": "architecture", "message": "not JSON"}],
+            ) from error
+    if size is not None and config.size not in (None, size):
+        raise Invalid(
+            f"image_size is {size} and config.size {config.size}; say one of them.",
+            fields=[{"field": "config.size", "message": "not that of image_size"}],
+        )
+    asked_image: AskedImage = {"size": size or config.size or 0, "channels": channels or 0}
+    images = images_of_base(images_of(catalogue, requested, asked_image), config)
+    # A base belongs to no scenario, and the check needs one.
+    return complete(catalogue, "class", requested, images.image), images
+
+
+def create(
+    resources: Resources,
+    settings: Settings,
+    actor: Actor,
+    network: Network,
+    path: Path,
+    repeat: idempotency.Request | None = None,
+) -> BaseOut:
+    """Check an uploaded file and register it as a base; `path` is moved into the store.
+
+    Raises:
+        BaseInvalid: the file is not safetensors, does not fit this architecture, or has NaN or
+            infinity in it.
+        StorageFull: the owner has no room for it.
+        Unavailable: the sweep removed the file before it was registered.
+    """
+    db, blobs = resources.db, resources.blobs
+    tensors = _read_tensors(path, network)
+    _check_fits_architecture(tensors, network)
+    limit = settings.max_owner_bytes
+    quota.require_room(db, actor.owner_id, limit, path.stat().st_size)
+    # Last, because it reads the whole file; the checks above read only its header.
+    check_finite(path, tensors)
+    sha256, size = blobs.put_file(path, move=True)
+    with db.write() as session:
+        # The lock keeps the sweep from deleting the blob between this check and the commit.
+        references.lock_shared(session)
+        if not blobs.has(sha256):
+            raise Unavailable("The upload was removed before it was registered; send it again.")
+        now = db.now(session)
+        row = Base(
+            id=new_id("bas"),
+            owner_id=actor.owner_id,
+            architecture=_uploaded_for(network.architecture, network.images),
+            sha256=sha256,
+            bytes=size,
+            created_at=now,
+        )
+        session.add(row)
+        record_action(
+            session, actor, Entry("base.create", row.id, {"sha256": sha256, "bytes": size}), now
+        )
+        response = _to_json(row)
+        location = {"Location": f"/v1/bases/{row.id}"}
+        stored_response = idempotency.Response(201, location, response)
+        idempotency.store_response(session, actor, repeat, stored_response, now)
+        # Before `take_room`, which locks the owner's row and therefore comes last.
+        session.flush()
+        quota.take_room(session, actor.owner_id, limit, size)
+    return response
+
+
+def _read_tensors(path: Path, network: Network) -> list[Tensor]:
+    """Read the header of the file.
+
+    Raises:
+        BaseInvalid: the file is not safetensors or holds no tensors; a pickle gets advice on how to
+            convert it.
+    """
+    try:
+        tensors = read_header(path)
+    except BaseInvalid:
+        refuse_pickle(path, network.architecture, network.family)
+        raise
+    if not tensors:
+        raise BaseInvalid("The file holds no tensors.")
+    return tensors
+
+
+def get(db: Database, actor: Actor, base_id: str) -> BaseOut:
+    """Return one base.
+
+    Raises:
+        NotFound: there is no such base, or it belongs to another owner.
+    """
+    with db.read() as session:
+        row = session.get(Base, base_id)
+        if row is None or not actor.can_see(row.owner_id):
+            raise NotFound(f"There is no base {base_id!r}.")
+        return _to_json(row)
+
+
+def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> BasePage:
+    """Return a page of the caller's bases, newest first, with the models that start from each."""
+    with db.read() as session:
+        query = select(Base).where(actor.filter_visible(Base.owner_id))
+        bases: Page[Base] = read_page(session, query, Base.id, limit, cursor, descending=True)
+        users = _find_dependent_models(session, bases.rows, actor.filter_visible(Model.owner_id))
+        items: list[ListedBase] = [{**_to_json(row), "models": users[row.id]} for row in bases.rows]
+        return {"items": items, "next_cursor": bases.next_cursor}
+
+
+def delete(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
+    """Delete a base, and its bytes unless something else refers to them.
+
+    Raises:
+        NotFound: there is no such base, or it belongs to another owner.
+        WrongState: models start from it; `extra["models"]` names them.
+    """
+    with db.write() as session:
+        # a new model that names this base either commits first or finds the base gone
+        references.lock_exclusive(session)
+        row = session.get(Base, base_id)
+        if row is None or not actor.can_see(row.owner_id):
+            raise NotFound(f"There is no base {base_id!r}.")
+        # Anybody's model keeps the base, but the refusal names only those that the caller sees.
+        if _find_dependent_models(session, [row], true())[row.id]:
+            raise _make_in_use_error(
+                _find_dependent_models(session, [row], actor.filter_visible(Model.owner_id))[row.id]
+            )
+        session.delete(row)
+        data: AuditData = {"sha256": row.sha256, "bytes": row.bytes}
+        record_action(session, actor, Entry("base.delete", row.id, data), db.now(session))
+        stored_bytes.mark_outdated(session, row.owner_id)
+    # After the commit, since the row still counts as a use of the blob until then.
+    delete_unused(db, blobs, [row.sha256])
+
+
+def _make_in_use_error(models: list[ModelRef]) -> WrongState:
+    """Return the refusal to delete a base.
+
+    Args:
+        models: models that start from the base and that the caller sees.
+    """
+    named = (
+        words.join_words([model["name"] for model in models], _NAMED)
+        if models
+        else "a model of another owner"
+    )
+    advice = (
+        "Delete these models first, or keep the base."
+        if models
+        else "It stays as long as that model does."
+    )
+    return WrongState(
+        f"The base cannot be deleted: {named} began with it. {advice}",
+        extra={"state": "in-use", "models": models[:_MOST]},
+    )
+
+
+def _find_dependent_models(
+    session: Session, rows: Sequence[Base], seen: ColumnElement[bool]
+) -> dict[str, list[ModelRef]]:
+    """Return the visible models that start from each base, by base id, oldest first."""
+    models_by_base: dict[str, list[ModelRef]] = {row.id: [] for row in rows}
+    # The column holds JSON, whose text has an id in quotes.
+    stored = {json.dumps(row.id): row.id for row in rows}
+    named = sql_cast(Model.base, Text)
+    query = select(named, Model.id, Model.name).where(
+        seen, Model.deleted_at.is_(None), named.in_(stored)
+    )
+    for base, model_id, name in session.execute(query.order_by(Model.id)):
+        models_by_base[stored[base]].append({"id": model_id, "name": name})
+    return models_by_base
+
+
+def _check_fits_architecture(tensors: Sequence[Tensor], network: Network) -> None:
+    """Check that the tensors fit the architecture.
+
+    Raises:
+        BaseInvalid: they do not; where possible, the message names an architecture that would fit.
+    """
+    compared, needed = to_compare(tensors, network.expected)
+    try:
+        check_expected(compared, needed)
+    except BaseInvalid as error:
+        shapes = {t.name: t.shape for t in compared}
+        fitting = find_advice(
+            network.architecture,
+            network.images.image,
+            network.family,
+            shapes,
+            {n: tensor["shape"] for n, tensor in needed.items()},
+        )
+        if fitting is None:
+            raise
+        raise fitting.make_error(error.fields) from None
+
+
+def _uploaded_for(architecture: ArchitectureChoice, images: Images) -> UploadedFor:
+    stored = {**architecture, "image": images.image}
+    return cast(
+        UploadedFor,
+        stored if images.normalise is None else {**stored, "normalise": images.normalise},
+    )
+
+
+def _to_json(row: Base) -> BaseOut:
+    return {
+        "id": row.id,
+        "sha256": row.sha256,
+        "bytes": row.bytes,
+        "architecture": architecture_of(row.architecture),
+        "image": row.architecture.get("image"),
+        "normalise": row.architecture.get("normalise"),
+        "created_at": format_rfc3339(row.created_at),
+    }

@@ -1,0 +1,112 @@
+"""Names, shapes and dtypes of the tensors that a base must have for an architecture.
+
+The learning code computes them once, in a separate process; they are cached in `<data
+dir>/catalogue/`.
+"""
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from core.contract.base import ExpectedBase, ExpectedTensor
+from core.contract.responses.architecture import ArchitectureChoice, ImageOut
+from core.errors import Invalid, Unavailable
+from core.files.safetensors_header import Tensor
+from core.ids import new_id
+from core.processes import helper_process
+from core.recipe.code_version import code_version
+from core.settings import Settings
+
+EXPECT_TIMEOUT_S = 60.0
+CACHED_ARCHITECTURES = 200
+
+
+def known_base(
+    settings: Settings, architecture: ArchitectureChoice, image: ImageOut
+) -> ExpectedBase | None:
+    """Return the cached tensors of an architecture's base, or None if they are not cached."""
+    path, _ = _locate_result(settings, architecture, image)
+    try:
+        expected: ExpectedBase = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    return expected
+
+
+def expected_base(
+    settings: Settings, architecture: ArchitectureChoice, image: ImageOut
+) -> ExpectedBase:
+    """Return the tensors that a base must have: `tensors`, `optional` and `ignored`.
+
+    Raises:
+        Invalid: the architecture cannot be built for this image.
+        Unavailable: the learning code does not respond.
+    """
+    cached = known_base(settings, architecture, image)
+    if cached is not None:
+        return cached
+    path, request = _locate_result(settings, architecture, image)
+    expected = _compute_expected(request)
+    cached_files = sorted(path.parent.glob("expected-*.json"), key=lambda p: p.name)
+    # Clients choose the architectures, so without a limit they could fill the disk.
+    if len(cached_files) >= CACHED_ARCHITECTURES:
+        # Names are digests, so this is an arbitrary one; it is computed again when needed.
+        cached_files[0].unlink(missing_ok=True)
+    # Renamed when it is complete, because other processes read the folder meanwhile.
+    temporary = path.with_suffix(f".{new_id('bas')}")
+    temporary.write_text(json.dumps(expected))
+    temporary.replace(path)
+    return expected
+
+
+def to_compare(
+    tensors: Sequence[Tensor], expected: ExpectedBase
+) -> tuple[list[Tensor], dict[str, ExpectedTensor]]:
+    """Return the tensors of a file that matter, and the tensors that it must have.
+
+    Ignored tensors are left out of the former, absent optional ones out of the latter.
+    """
+    ignored = tuple(expected["ignored"])
+    optional = set(expected["optional"])
+    present = {t.name for t in tensors}
+    required = {
+        n: tensor for n, tensor in expected["tensors"].items() if n in present or n not in optional
+    }
+    relevant = [
+        t for t in tensors if t.name in required or not (ignored and t.name.startswith(ignored))
+    ]
+    return relevant, required
+
+
+def _locate_result(
+    settings: Settings, architecture: ArchitectureChoice, image: ImageOut
+) -> tuple[Path, str]:
+    """Return the path of the cached result, and the request as JSON."""
+    # Sorted, so that equal architectures have one file whatever the order of their fields.
+    request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
+    # With the code's version, since other code may expect other tensors of the same architecture.
+    name = hashlib.sha256(f"{code_version()}\n{request}".encode()).hexdigest()
+    return settings.make_folder("catalogue") / f"expected-{name}.json", request
+
+
+def _compute_expected(request: str) -> ExpectedBase:
+    try:
+        done = helper_process.run_module(
+            "core.learning.networks.expected", request, EXPECT_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(
+            "The learning code does not say what this architecture expects; try again."
+        ) from None
+    # The module's status for an architecture that cannot be built; its message is for the user.
+    if done.returncode == 2:
+        raise Invalid(
+            done.stderr.strip()[-500:],
+            fields=[{"field": "architecture", "message": "cannot be built"}],
+        )
+    if done.returncode != 0:
+        raise Unavailable("The learning code could not be started; try again.")
+    expected: ExpectedBase = json.loads(done.stdout)
+    return expected

@@ -1,0 +1,283 @@
+"""Requests to a hub whose responses are not trusted, with limits on redirects and on sizes.
+
+The configured hub (HF_ENDPOINT) is reached as its operator says. Addresses that it names are not
+trusted: a redirect must use https, unless the hub itself uses http, and must lead to addresses of
+the public Internet. These are resolved once, checked, and connected to as checked. The hub's token
+is sent only to the hub.
+"""
+
+import ipaddress
+import json
+import re
+import socket
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Self
+
+import httpx2
+
+from core.network.public_address import IPAddress, is_metadata_name, not_public
+
+MAX_REDIRECTS = 5
+MAX_INFO_BYTES = 16 << 20
+"""Maximum number of bytes of a hub's description of a repository."""
+MAX_ADDRESSES = 4
+"""Maximum number of addresses of a name that are tried, one after another."""
+MAX_SHOWN = 80
+Resolver = Callable[[str, int], list[str]]
+"""Function that returns the addresses of a name, as text."""
+
+
+class HubRefused(Exception):
+    """A response that is not followed; the text says why, in a sentence without an end mark."""
+
+
+class HubStatus(Exception):
+    """A response with a status of 400 or above.
+
+    Attributes:
+        status: HTTP status.
+        code: the hub's own error code, such as RepoNotFound.
+    """
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(f"The Hub answered with status {status}")
+        self.status, self.code = status, code
+
+
+class GuardedHub:
+    """A hub and the connections to it.
+
+    Args:
+        endpoint: address of the hub.
+        headers: headers sent with every request, wherever it leads.
+        token: token sent only to the hub.
+        resolve: function that returns the addresses of a name; None for the system's resolver.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        headers: Mapping[str, str],
+        token: str | None,
+        resolve: Resolver | None = None,
+    ) -> None:
+        self._endpoint, self._hub, self._token = endpoint.rstrip("/"), httpx2.URL(endpoint), token
+        # Sizes, ranges and digests are those of the bytes as stored, not compressed.
+        self._headers = {**headers, "Accept-Encoding": "identity"}
+        self._resolve = resolve or _resolve_host
+        self._open = ExitStack()
+        # One client follows the environment with its proxies; the other ignores it and connects to
+        # checked addresses.
+        self._usual = self._open.enter_context(httpx2.Client())
+        self._pinned = self._open.enter_context(
+            httpx2.Client(trust_env=False, verify=httpx2.create_ssl_context())
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def read_info(self, path: str, timeout_s: float) -> Any:
+        """Return the JSON document that the hub responds with.
+
+        Raises:
+            HubRefused: the response is not JSON, or too long.
+            HubStatus, httpx2.TransportError: there is no successful response.
+        """
+        with self.open_response("GET", path, {}, timeout_s) as response:
+            content = bytearray()
+            for chunk in response.iter_bytes():
+                content += chunk
+                # The body is read in chunks, since its announced length is not trusted.
+                if len(content) > MAX_INFO_BYTES:
+                    raise HubRefused(
+                        f"The Hub says more than {MAX_INFO_BYTES} bytes of the repository"
+                    )
+        try:
+            return json.loads(content)
+        # Deeply nested JSON exhausts the parser's stack.
+        except (ValueError, RecursionError):
+            raise HubRefused("The Hub's answer is no JSON") from None
+
+    @contextmanager
+    def open_response(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        *,
+        is_followed: bool = True,
+    ) -> Iterator[httpx2.Response]:
+        """Yield the response to a request, with its body still unread.
+
+        Args:
+            path: path at the hub.
+            is_followed: if False, a redirect away from the hub is itself the response.
+
+        Raises:
+            HubRefused: a redirect leads to an address that is not allowed.
+            HubStatus: the response is an error.
+        """
+        url = httpx2.URL(self._endpoint + path)
+        for _ in range(MAX_REDIRECTS + 1):
+            response = self._send_request(method, url, headers, timeout_s)
+            try:
+                following = self._find_redirect(response, url)
+                if following is None or not (is_followed or self._is_hub(following)):
+                    if response.status_code >= 400:
+                        raise HubStatus(
+                            response.status_code, response.headers.get("X-Error-Code", "")
+                        )
+                    yield response
+                    return
+            finally:
+                response.close()
+            url = following
+        raise HubRefused(f"The Hub redirects more than {MAX_REDIRECTS} times")
+
+    def _find_redirect(self, response: httpx2.Response, url: httpx2.URL) -> httpx2.URL | None:
+        """Return the target of a redirect, or None if the response is none.
+
+        Raises:
+            HubRefused: the target is not allowed.
+        """
+        location = response.headers.get("Location")
+        if response.status_code not in (301, 302, 303, 307, 308) or location is None:
+            return None
+        try:
+            target = url.join(location)
+        except (httpx2.InvalidURL, ValueError):
+            raise HubRefused("The Hub redirects to what is no URL") from None
+        # Never from https to http: anyone on the way could then send other bytes.
+        is_allowed = target.scheme == "https" or (target.scheme == "http" and url.scheme == "http")
+        if not is_allowed or not target.host or target.userinfo:
+            raise HubRefused(
+                f"The Hub redirects to "
+                f"{_sanitize_text(target.scheme)}://{_sanitize_text(target.host)}, which is not "
+                f"followed"
+            )
+        return target
+
+    def _send_request(
+        self, method: str, url: httpx2.URL, headers: Mapping[str, str], timeout_s: float
+    ) -> httpx2.Response:
+        """Send a request to the hub or a redirect's target; return the response, body unread."""
+        all_headers = {**self._headers, **headers}
+        if not self._is_hub(url) and not _is_proxied(url):
+            return self._answer_of_address(method, url, all_headers, timeout_s)
+        if self._is_hub(url):
+            all_headers |= {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        # The proxy resolves names; only a literal address can be checked here.
+        elif _parse_address(url.host) is not None or is_metadata_name(url.host):
+            self._checked_addresses(url)  # a proxy may reach internal addresses, too
+        request = self._usual.build_request(method, url, headers=all_headers, timeout=timeout_s)
+        return self._usual.send(request, stream=True, follow_redirects=False)
+
+    def _answer_of_address(
+        self, method: str, url: httpx2.URL, headers: Mapping[str, str], timeout_s: float
+    ) -> httpx2.Response:
+        """Connect to a checked address, with the name in TLS and Host."""
+        failed: httpx2.ConnectError | None = None
+        for address in self._checked_addresses(url)[:MAX_ADDRESSES]:
+            request = self._pinned.build_request(
+                method,
+                url.copy_with(host=str(address)),
+                headers={**headers, "Host": url.netloc.decode()},
+                extensions={"sni_hostname": url.host},
+                timeout=timeout_s,
+            )
+            try:
+                return self._pinned.send(request, stream=True, follow_redirects=False)
+            except httpx2.ConnectError as error:
+                failed = error
+        assert failed is not None  # there is at least one address
+        raise failed
+
+    def _checked_addresses(self, url: httpx2.URL) -> list[IPAddress]:
+        """Return the addresses to connect to.
+
+        Raises:
+            HubRefused: an address of the name is not public.
+        """
+        addresses = self._resolve_addresses(url)
+        hub_addresses = (
+            self._resolve_addresses(self._hub)
+            # A hub inside a network may store its files beside it, at the same host and port.
+            if _effective_port(url) == _effective_port(self._hub)
+            else []
+        )
+        for address in addresses:
+            why = None if address in hub_addresses else not_public(address)
+            if why is not None:
+                raise HubRefused(f"The Hub redirects to {_sanitize_text(url.host)}, and {why}")
+        return addresses
+
+    def _resolve_addresses(self, url: httpx2.URL) -> list[IPAddress]:
+        """Return the addresses of a URL's host.
+
+        Raises:
+            HubRefused: the host has no address, or no request may reach it.
+        """
+        # Such a name gives a machine's keys to everything that runs on it.
+        if is_metadata_name(url.host):
+            raise HubRefused(
+                f"The Hub redirects to {_sanitize_text(url.host)}, which no request may reach"
+            )
+        literal = _parse_address(url.host)
+        if literal is not None:
+            return [literal]
+        try:
+            addresses = [
+                ipaddress.ip_address(text) for text in self._resolve(url.host, _effective_port(url))
+            ]
+        except (OSError, ValueError):
+            addresses = []
+        if not addresses:
+            raise HubRefused(
+                f"The Hub redirects to {_sanitize_text(url.host)}, which has no address"
+            )
+        return addresses
+
+    def _is_hub(self, url: httpx2.URL) -> bool:
+        return (url.scheme, url.host, _effective_port(url)) == (
+            self._hub.scheme,
+            self._hub.host,
+            _effective_port(self._hub),
+        )
+
+
+def _resolve_host(host: str, port: int) -> list[str]:
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return list(dict.fromkeys(str(one[4][0]) for one in entries))
+
+
+def _parse_address(host: str) -> IPAddress | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _effective_port(url: httpx2.URL) -> int:
+    return url.port or (443 if url.scheme == "https" else 80)
+
+
+def _is_proxied(url: httpx2.URL) -> bool:
+    """Return True if the environment names a proxy for the URL.
+
+    The proxy then resolves names itself.
+    """
+    proxies = urllib.request.getproxies()
+    return bool(proxies.get(url.scheme) or proxies.get("all")) and not urllib.request.proxy_bypass(
+        url.host
+    )
+
+
+def _sanitize_text(text: str) -> str:
+    """Return a text from a hub in a form that is safe to show."""
+    return re.sub(r"[^\w.:\[\]-]", "?", text)[:MAX_SHOWN]

@@ -1,0 +1,221 @@
+"""Models that begin with pretrained weights, which a job fetches if they are not stored.
+
+Only names of the catalogue lead to the Hub, never an address that a client sends.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.base import PRETRAINED, ModelBase
+from core.contract.catalogue import Catalogue
+from core.contract.pretrained import Pretrained, pretrained_of
+from core.contract.responses.architecture import ArchitectureChoice
+from core.contract.responses.recipe import RecipeOut
+from core.database import job_log
+from core.database.jobs import record_creation
+from core.database.kinds import Kind
+from core.database.session import Database
+from core.database.states import State
+from core.database.tables import Job, Model, Weights
+from core.errors import Invalid, WrongState
+from core.jobs.jobs import beside_the_line
+from core.jobs.run_again import run_again
+from core.lineage import version_zero
+from core.lineage.lineage import Mover
+from core.packaged import imagenet_base
+from core.requests.actor import Actor, Transaction
+from core.retention import references
+from core.settings import Settings
+from core.storage import Blobs
+from core.text.nearest import did_you_mean
+from core.usage import quota
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms of the service for pretrained weights.
+
+    Attributes:
+        hub: True if the service may fetch from the Hub.
+        max_owner_bytes: maximum stored bytes of an owner; 0 for no limit.
+        max_open_jobs: maximum unfinished jobs of an owner; 0 for no limit.
+        photos: True if a model that names no base starts from the base for photos.
+    """
+
+    hub: bool = True
+    max_owner_bytes: int = 0
+    max_open_jobs: int = 0
+    photos: bool = False
+
+    @staticmethod
+    def from_settings(settings: Settings) -> "Terms":
+        """Return the terms that the settings define."""
+        photos = settings.default_base == imagenet_base.NAME
+        return Terms(settings.hub == "on", settings.max_owner_bytes, settings.max_open_jobs, photos)
+
+
+ANY = Terms()
+
+
+def resolve_weights(
+    catalogue: Catalogue, architecture: ArchitectureChoice, base: ModelBase
+) -> Pretrained:
+    """Return the pretrained weights that an architecture names, or those of the ImageNet base.
+
+    Raises:
+        Invalid: the architecture is not one of timm, or there are no weights of its name; or the
+            ImageNet base has another architecture or is not installed.
+    """
+    if base == imagenet_base.NAME:
+        return _of_imagenet(catalogue, architecture)
+    name = architecture.get("model")
+    if architecture["name"] != "timm" or not isinstance(name, str):
+        raise _make_base_error(
+            f"There are no pretrained weights of {architecture['name']} by name. Send "
+            '"architecture": {"name": "timm", "model": "…"} with a name of GET /v1/architectures, '
+            "or upload "
+            "weights as a "
+            "base: POST /v1/bases."
+        )
+    pretrained_rows = catalogue["pretrained"]
+    if name not in pretrained_rows:
+        near = did_you_mean(name, pretrained_rows)
+        raise _make_base_error(
+            f"There are no pretrained weights {name!r}; {near}GET /v1/architectures has the names."
+        )
+    weights = pretrained_of(name, pretrained_rows[name])
+    if not weights.repository:
+        raise _make_base_error(
+            f"The weights of timm/{name} are not on the Hub: upload them as a base, POST /v1/bases."
+        )
+    return weights
+
+
+def _of_imagenet(catalogue: Catalogue, architecture: ArchitectureChoice) -> Pretrained:
+    """Return the weights of the ImageNet base."""
+    if architecture != imagenet_base.ARCHITECTURE:
+        message = (
+            f'{imagenet_base.NAME} fits "architecture": {json.dumps(imagenet_base.ARCHITECTURE)}; '
+            f"the model has "
+            f"{json.dumps(architecture)}."
+        )
+        raise Invalid(message, fields=[{"field": "base", "message": message}])
+    problem = imagenet_base.find_problem()
+    if problem:
+        raise _make_base_error(f"{imagenet_base.NAME} cannot be had here: {problem}.")
+    return imagenet_base.describe_weights(catalogue["pretrained"][imagenet_base.MODEL])
+
+
+def require_room(db: Database, actor: Actor, weights: Pretrained, terms: Terms) -> None:
+    """Check that the owner has room for the weights, by their approximate bytes.
+
+    Raises:
+        StorageFull, BodyTooLarge: the owner has no room.
+    """
+    quota.require_room(db, actor.owner_id, terms.max_owner_bytes, FLOAT_BYTES * weights.parameters)
+
+
+def add_version_or_job(
+    transaction: Transaction,
+    blobs: Blobs,
+    model: Model,
+    weights: Pretrained,
+    recipe: RecipeOut,
+    terms: Terms,
+) -> None:
+    """Add version 0 of a new model, or the job that will make it.
+
+    Call this last in the transaction.
+
+    Args:
+        recipe: resolved recipe of the model.
+
+    Raises:
+        Invalid: the weights are not stored, and the service does not use the Hub.
+        StorageFull, TooManyRequests: the owner has no room for the weights, or for their job.
+    """
+    session, now = transaction.session, transaction.now
+    # First, so that a stored blob is not deleted between the look-up and the commit.
+    references.lock_shared(session)
+    stored = session.get(Weights, weights.repository)
+    if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
+        part, origin = version_zero.of_weights(weights, stored)
+        start = version_zero.Start([part], origin, version_zero.find_statistics(weights, model))
+        mover = Mover("create", transaction.actor.key_id)
+        seed = int(recipe.get("seed", 0))
+        version_zero.add_version(session, model, start, mover, seed=seed, now=now)
+        quota.take_room(session, model.owner_id, terms.max_owner_bytes, part.bytes)
+        return
+    # The ImageNet base comes from an installed package, so it needs no Hub.
+    if not terms.hub and weights.repository != imagenet_base.NAME:
+        raise _make_base_error(_by_hand(model, weights))
+    job = beside_the_line(model, Kind.FETCH, {}, recipe, now)
+    session.add(job)
+    model.base_job = job.id
+    session.flush()
+    text = (
+        f"Accepted: the weights {weights.name} of {weights.repository} are fetched, for version 0."
+    )
+    job_log.add_line(session, job.id, ("info", text), now)
+    record_creation(session, job, now)
+    session.flush()
+    quota.take_turn(session, model.owner_id, terms.max_open_jobs)
+
+
+def retry(
+    session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
+) -> bool:
+    """Run the job again that fetches the weights, after a failure or a cancellation.
+
+    Returns:
+        True if there is new work to do.
+
+    Raises:
+        WrongState: the weights are there, or the job is paused.
+        TooManyRequests: the owner has no room for another open job.
+    """
+    if model.base_job is None:
+        raise WrongState(
+            f"Model {model.name} has its weights already.", extra={"state": str(job.state)}
+        )
+    return run_again(session, actor, model, job, max_open_jobs, now)
+
+
+def find_failed_jobs(session: Session, models: Sequence[Model]) -> dict[str, Job]:
+    """Return, by model id, the jobs that ended without fetching the weights of the base."""
+    jobs = {model.base_job: model.id for model in models if model.base_job is not None}
+    if not jobs:
+        return {}
+    ended = (str(State.FAILED), str(State.CANCELLED))
+    query = select(Job).where(Job.id.in_(sorted(jobs)), Job.state.in_(ended))
+    return {jobs[job.id]: job for job in session.scalars(query)}
+
+
+def _by_hand(model: Model, weights: Pretrained) -> str:
+    """Return the instructions for uploading the weights by hand."""
+    query = urlencode(
+        {
+            "architecture": json.dumps(model.architecture),
+            "image_size": model.image["size"],
+            "channels": model.image["channels"],
+        }
+    )
+    return (
+        f"The weights {weights.name} are not stored here, and this service fetches none "
+        f"(PERENNIAL_HUB=off). Upload model.safetensors of the repository {weights.repository}: "
+        f"POST /v1/bases?{query}. "
+        "Then create the model with the id of that base in place of “pretrained”."
+    )
+
+
+def _make_base_error(message: str) -> Invalid:
+    return Invalid(
+        message, fields=[{"field": "base", "message": f"{PRETRAINED!r} is not possible here"}]
+    )

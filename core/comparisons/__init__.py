@@ -1,0 +1,1 @@
+"""Comparisons of two versions on the same images."""

@@ -1,0 +1,313 @@
+"""Comparison of two versions on the same images: what got worse, what got better, how certain that
+is, and which images changed.
+
+`compared_tasks.find` decides with the database what is compared. The functions here read blobs and
+therefore run where an API process does its heavy work.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import astuple
+
+import numpy as np
+from pydantic import JsonValue
+
+from core.comparisons.compared_tasks import Pair, Said, Side, Vocabulary, read_predictions
+from core.contract.document import JsonObject
+from core.contract.responses.versions import compare as answers
+from core.contract.responses.versions.compare import (
+    ClassFlips,
+    ComparedImage,
+    ComparedImagePage,
+    ComparedVersion,
+    CompareOut,
+    ConfusedPair,
+    Confusion,
+    Difference,
+    FlipKind,
+    GivenAnswer,
+    TaskFlips,
+)
+from core.database.measurements import NAMES
+from core.errors import Invalid
+from core.requests.pages import decode_cursor, encode_cursor
+from core.statistics import flips
+from core.statistics.flips import Flips
+from core.storage import Blobs
+
+# A response has two matrices, whose sizes grow with the square of this number.
+MAX_MATRIX = 200
+"""Maximum number of classes of a confusion matrix."""
+MAX_CLASSES = 1000
+MAX_PAIRS = 100
+_IDENTITY = {"format", "model", "name", "version", "parts", "recipe", *NAMES}
+"""Fields of a manifest that are not compared, since they identify it or are reported elsewhere."""
+
+
+def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
+    """Return all counts, and the differences of recipe and manifest.
+
+    Raises:
+        StoreCorrupt: a file is missing or damaged.
+    """
+    words = Vocabulary(pair.scenario == "task")
+    total, tasks = Flips(), list[TaskFlips]()
+    by_class: dict[int, Flips] = {}
+    confused: tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]] = (Counter(), Counter())
+    for predictions in read_predictions(blobs, pair, words):
+        a_correct, b_correct = (
+            predictions.a == predictions.truth,
+            predictions.b == predictions.truth,
+        )
+        task_flips = flips.count_flips(a_correct, b_correct)
+        total += task_flips
+        tasks.append(
+            {
+                "task": predictions.task.number,
+                "name": predictions.task.name,
+                **flips_to_json(task_flips),
+            }
+        )
+        class_flips = flips.count_by(predictions.truth, len(words.names), a_correct, b_correct)
+        # The counts have a row for every class so far, and most classes have no image in one task.
+        for number in np.flatnonzero(class_flips.sum(1)).tolist():
+            by_class[number] = by_class.get(number, Flips()) + Flips(*class_flips[number].tolist())
+        for counter, predicted in zip(confused, (predictions.a, predictions.b), strict=True):
+            counter.update(_count_pairs(predictions.truth, predicted, len(words.names)))
+    classes = _build_class_flips(words, by_class)
+    return {
+        "model": pair.model,
+        "a": _version_to_json(pair.a),
+        "b": _version_to_json(pair.b),
+        "totals": flips_to_json(total),
+        "tasks": tasks,
+        "classes": classes[:MAX_CLASSES],
+        "classes_total": len(classes),
+        "confusion": _build_confusion(words, *confused),
+        "pairs": _list_confused_pairs(words, *confused),
+        "recipe": list_differences(_recipe_to_json(pair.a), _recipe_to_json(pair.b)),
+        "manifest": list_differences(_manifest_to_json(pair.a), _manifest_to_json(pair.b)),
+        "left_out": pair.left_out,
+    }
+
+
+def list_images(
+    blobs: Blobs, pair: Pair, *, kind: FlipKind, label: str | None, limit: int, cursor: str | None
+) -> ComparedImagePage:
+    """Return a page of images that flipped, or that both versions get wrong, by task and number.
+
+    Args:
+        kind: "negative", "positive" or "both_wrong".
+        label: restrict the page to the images of this class.
+
+    Raises:
+        Invalid: no compared image has this label, or the cursor belongs to another list.
+        StoreCorrupt: a file is missing or damaged.
+    """
+    after = _parse_cursor(cursor)
+    if label is not None and all(label not in task.labels for task in pair.tasks):
+        unknown = [{"field": "class", "message": "unknown"}]
+        raise Invalid(
+            f"No task that both versions answer has a class {label[:100]!r}.", fields=unknown
+        )
+    words, total = Vocabulary(pair.scenario == "task"), 0
+    items: list[ComparedImage] = []
+    more = False
+    for predictions in read_predictions(blobs, pair, words):
+        rows = _find_rows(predictions, kind, label, words)
+        total += len(rows)
+        for row in rows.tolist():
+            if (predictions.task.number, row) <= after:
+                continue
+            if len(items) == limit:
+                # Only this task ends here: `total` counts the images of all tasks.
+                more = True
+                break
+            items.append(_build_image(pair, predictions, row, words))
+    last = items[-1] if more else None
+    return {
+        "items": items,
+        "total": total,
+        "next_cursor": None if last is None else encode_cursor(f"{last['task']}.{last['index']}"),
+    }
+
+
+def list_differences(
+    a: Mapping[str, JsonValue], b: Mapping[str, JsonValue], way: str = ""
+) -> list[Difference]:
+    """Return the values that differ between two objects, sorted by path.
+
+    Args:
+        way: prefix of the paths.
+    """
+    changes: list[Difference] = []
+    for name in sorted({*a, *b}):
+        old, new, path = a.get(name), b.get(name), f"{way}{name}"
+        if isinstance(old, dict) and isinstance(new, dict):
+            changes += list_differences(old, new, f"{path}.")
+        elif old != new:
+            changes.append({"path": path, "a": old, "b": new})
+    return changes
+
+
+def flips_to_json(counts: Flips) -> answers.Flips:
+    """Return counts with their negative flip rate, its interval and McNemar's p value."""
+    interval = flips.wilson_interval(counts.negative, counts.n)
+    return {
+        **_counts_to_json(counts),
+        "nfr": counts.nfr,
+        "nfr_interval": None if interval is None else list(interval),
+        "mcnemar_p": flips.mcnemar_p_value(counts.negative, counts.positive),
+    }
+
+
+def _counts_to_json(counts: Flips) -> answers.FlipCounts:
+    """Return the counts alone."""
+    both_right, negative, positive, both_wrong = astuple(counts)
+    return {
+        "n": counts.n,
+        "both_right": both_right,
+        "negative": negative,
+        "positive": positive,
+        "both_wrong": both_wrong,
+    }
+
+
+def _build_class_flips(words: Vocabulary, by_class: Mapping[int, Flips]) -> list[ClassFlips]:
+    """Return the counts of each class: largest net loss first, then most flips, then the rest."""
+
+    def sort_key(number: int) -> tuple[bool, int, int, str, int]:
+        class_flips = by_class[number]
+        balance = class_flips.positive - class_flips.negative
+        task, label = words.names[number]
+        flipped = class_flips.positive + class_flips.negative
+        return not flipped, balance if balance < 0 else 0, -flipped, label, task or 0
+
+    return [
+        {
+            "label": words.names[number][1],
+            "task": words.names[number][0],
+            **_counts_to_json(by_class[number]),
+        }
+        for number in sorted(by_class, key=sort_key)
+    ]
+
+
+def _count_pairs(truth: np.ndarray, answer: np.ndarray, size: int) -> dict[tuple[int, int], int]:
+    """Return the number of images by (true label, predicted label)."""
+    # One number for each pair, because numpy counts numbers much faster than Python counts pairs.
+    codes, counts = np.unique(truth * size + answer, return_counts=True)
+    return {
+        divmod(code, size): count
+        for code, count in zip(codes.tolist(), counts.tolist(), strict=True)
+    }
+
+
+def _build_confusion(
+    words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
+) -> Confusion | None:
+    """Return the confusion matrices, or None for too many classes or classes of several tasks."""
+    numbers = sorted(
+        {number for key in (*a, *b) for number in key}, key=lambda number: words.names[number][1]
+    )
+    if len(numbers) > MAX_MATRIX or len({words.names[number][0] for number in numbers}) > 1:
+        return None
+    place = {number: i for i, number in enumerate(numbers)}
+
+    def fill_matrix(counter: Counter[tuple[int, int]]) -> list[list[int]]:
+        rows = np.zeros((len(numbers), len(numbers)), np.int64)
+        for (truth, predicted), count in counter.items():
+            rows[place[truth], place[predicted]] = count
+        return [[int(count) for count in row] for row in rows]
+
+    return {
+        "labels": [words.names[number][1] for number in numbers],
+        "a": fill_matrix(a),
+        "b": fill_matrix(b),
+    }
+
+
+def _list_confused_pairs(
+    words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
+) -> list[ConfusedPair]:
+    """Return the pairs of a class and a wrong prediction whose counts changed most."""
+    wrong = [key for key in {*a, *b} if key[0] != key[1]]
+    wrong.sort(
+        key=lambda key: (
+            -abs(b[key] - a[key]),
+            -max(a[key], b[key]),
+            *map(words.names.__getitem__, key),
+        )
+    )
+    return [
+        {
+            "task": words.names[truth][0],
+            "label": words.names[truth][1],
+            "answer": words.names[predicted][1],
+            "a": a[truth, predicted],
+            "b": b[truth, predicted],
+        }
+        for truth, predicted in wrong[:MAX_PAIRS]
+    ]
+
+
+def _find_rows(
+    predictions: Said, kind: FlipKind, label: str | None, words: Vocabulary
+) -> np.ndarray:
+    """Return the numbers of the images of this kind, ascending."""
+    a_right, b_right = predictions.a == predictions.truth, predictions.b == predictions.truth
+    selected = {
+        "negative": a_right & ~b_right,
+        "positive": b_right & ~a_right,
+        "both_wrong": ~a_right & ~b_right,
+    }[kind]
+    if label is not None:
+        selected &= predictions.truth == words.number_labels(predictions.task.number, [label])[0]
+    return np.flatnonzero(selected)
+
+
+def _build_image(pair: Pair, predictions: Said, row: int, words: Vocabulary) -> ComparedImage:
+    def build_answer(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
+        """Return the entry of one image."""
+        value = float(probability[row])
+        return {
+            "label": words.names[int(answer[row])][1],
+            # JSON has no NaN.
+            "probability": value if np.isfinite(value) else None,
+        }
+
+    task = predictions.task.number
+    return {
+        "task": task,
+        "index": row,
+        "label": words.names[int(predictions.truth[row])][1],
+        "a": build_answer(predictions.a, predictions.p_a),
+        "b": build_answer(predictions.b, predictions.p_b),
+        "image": f"/v1/models/{pair.model}/tasks/{task}/images/held_out/{row}.png",
+    }
+
+
+def _parse_cursor(cursor: str | None) -> tuple[int, int]:
+    """Return the (task, image) that a cursor points to; the next page begins after it."""
+    if cursor is None:
+        return (0, -1)
+    task, point, row = str(decode_cursor(cursor, str)).partition(".")
+    # `isdigit` alone also accepts characters that `int` refuses, such as ².
+    if not (point and task.isascii() and task.isdigit() and row.isascii() and row.isdigit()):
+        raise Invalid(
+            "This is no cursor of such a list.", fields=[{"field": "cursor", "message": "unknown"}]
+        )
+    return int(task), int(row)
+
+
+def _version_to_json(side: Side) -> ComparedVersion:
+    return {"version": side.number, "parent": side.parent, "task": side.task, "status": side.status}
+
+
+def _recipe_to_json(side: Side) -> JsonObject:
+    return side.manifest.recipe.to_json() if side.manifest.recipe is not None else {}
+
+
+def _manifest_to_json(side: Side) -> JsonObject:
+    manifest = side.manifest.to_json()
+    return {name: value for name, value in manifest.items() if name not in _IDENTITY}

@@ -1,0 +1,379 @@
+"""Predictions of two versions on the tasks that both cover, read as labels.
+
+A version names classes by rows of a head: its own growing head, the head of a task in the task
+scenario, or the model's head in the data scenario. Here all rows become numbers of one vocabulary,
+so that labels are compared.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.manifest import Manifest
+from core.contract.responses.versions.compare import LeftOut
+from core.database.session import Database
+from core.database.tables import Model, Result, Task, Version
+from core.errors import AnswersMissing, Gone, NotFound, StoreCorrupt
+from core.ingest.answers import Place, open_answers
+from core.ingest.dataset import open_dataset
+from core.requests.actor import Actor, files_of, find_model
+from core.requests.class_only import require_classes
+from core.requests.times import format_rfc3339
+from core.retention import damage
+from core.storage import Blobs
+from core.versions.versions import find_version
+
+Used = TypeVar("Used")
+Ids = npt.NDArray[np.int64]
+_NAMED = 100
+"""Maximum number of cells that an error lists."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two versions."""
+
+    number: int
+    parent: int | None
+    task: int | None
+    status: str
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class ComparedTask:
+    """A task for which the predictions of both versions are stored.
+
+    Attributes:
+        number: number of the task.
+        name: name of the task, if it has one.
+        labels: labels that the numbers of its dataset mean.
+        held_out: digest of the blob with the held-out images.
+        a, b: digests of the blobs with the predictions of each version.
+        key: key that reads the predictions.
+    """
+
+    number: int
+    name: str | None
+    labels: list[str]
+    held_out: str
+    a: str
+    b: str
+    key: str | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two versions of a model, and the tasks that both cover.
+
+    Attributes:
+        model: id of the model.
+        scenario: scenario of the model.
+        classes: fixed classes of the model, if it has any.
+        a, b: the versions.
+        tasks: tasks that are compared.
+        left_out: other tasks that at least one of the versions was measured on.
+    """
+
+    model: str
+    scenario: str
+    classes: list[str]
+    a: Side
+    b: Side
+    tasks: list[ComparedTask]
+    left_out: list[LeftOut]
+
+
+@dataclass(frozen=True)
+class Said:
+    """True and predicted labels of the images of a task.
+
+    Attributes:
+        task: the task.
+        truth: true labels as numbers of the vocabulary, int64 [N].
+        a, b: labels predicted by each version, int64 [N].
+        p_a, p_b: probabilities of these predictions, float16 [N].
+    """
+
+    task: ComparedTask
+    truth: Ids
+    a: Ids
+    b: Ids
+    p_a: npt.NDArray[np.float16]
+    p_b: npt.NDArray[np.float16]
+
+
+class Vocabulary:
+    """Numbers for labels, counted from 0.
+
+    Each task has its own numbers where a label means a different class in each task (`apart`).
+    """
+
+    def __init__(self, apart: bool) -> None:
+        self.apart = apart
+        self.names: list[tuple[int | None, str]] = []
+        self._number: dict[tuple[int | None, str], int] = {}
+
+    def number_labels(self, task: int, labels: list[str]) -> Ids:
+        """Return the numbers of these labels, int64 [N]."""
+        return np.array(
+            [self._number_label(task if self.apart else None, label) for label in labels], np.int64
+        )
+
+    def _number_label(self, task: int | None, label: str) -> int:
+        number = self._number.setdefault((task, label), len(self.names))
+        if number == len(self.names):
+            self.names.append((task, label))
+        return number
+
+
+def find_pair(db: Database, actor: Actor, model: str, a: str, b: str, task: int | None) -> Pair:
+    """Return the two versions and the tasks that both cover, or `task` alone.
+
+    Args:
+        a, b: versions, by number or alias.
+
+    Raises:
+        NotFound: the caller sees no such model, version or task, or the task's data was deleted.
+        Gone: the model retains only counts of the task's held-out images.
+        AnswersMissing: no task can be compared, or the requested one cannot.
+        StoreCorrupt: a file of the task is known to be damaged.
+    """
+    with db.read() as session:
+        owner = find_model(session, actor, model)
+        require_classes(owner, "Comparisons image by image")
+        sides = [_build_side(find_version(session, owner, version)) for version in (a, b)]
+        cells = [_find_digests(session, owner, side.number, task) for side in sides]
+        # The requested task too, so that a refusal can say why it is not compared.
+        numbers = set(cells[0]) | set(cells[1]) | ({task} if task is not None else set())
+        query = select(Task).where(Task.model_id == owner.id, Task.number.in_(numbers))
+        tasks = {one.number: one for one in session.scalars(query)}
+        if task is not None:
+            _require_held_out(owner, tasks.get(task), task)
+        compared, left_out = _split_tasks(owner, tasks, sides, cells)
+        missing = [one for one in left_out if one["reason"] == "answers_missing"]
+        if missing and not compared:
+            raise _make_missing_error(owner, missing)
+        if task is not None and not compared:
+            raise AnswersMissing(left_out[0]["detail"], extra={"missing": _list_missing(left_out)})
+        keys = [
+            Blobs.make_key(digest) for one in compared for digest in (one.held_out, one.a, one.b)
+        ]
+        # In portions, since SQLite limits the number of bound values.
+        for start in range(0, len(keys), _NAMED):
+            damage.refuse_any(session, owner.id, keys[start : start + _NAMED])
+        classes = list(owner.classes or [])
+        return Pair(owner.id, owner.scenario, classes, sides[0], sides[1], compared, left_out)
+
+
+def run_with_retry(
+    db: Database, actor: Actor, pair: Pair, task: int | None, use: Callable[[Pair], Used]
+) -> Used:
+    """Return the result of `use`, and retry with the remaining tasks if data was deleted.
+
+    Raises:
+        NotFound, Gone, AnswersMissing: see `find_pair`; no task remains.
+        StoreCorrupt: a file is damaged; the message says which one and what to do.
+    """
+    while True:
+        try:
+            with files_of(db, actor, pair.model):
+                return use(pair)
+        except StoreCorrupt:
+            remaining = find_pair(
+                db, actor, pair.model, str(pair.a.number), str(pair.b.number), task
+            )
+            # The same tasks are still there, so the file is really damaged.
+            if remaining.tasks == pair.tasks:
+                raise
+            pair = remaining
+
+
+def read_predictions(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Said]:
+    """Yield the predictions of both versions on one task after the other.
+
+    Raises:
+        StoreCorrupt: a file is missing or damaged.
+    """
+    for task in pair.tasks:
+        _, labels = open_dataset(blobs.fetch_file(task.held_out))
+        truth = words.number_labels(task.number, task.labels)[labels]
+        (a, p_a), (b, p_b) = (
+            _read_answers(
+                blobs,
+                words.number_labels(task.number, _list_classes(pair, side, task)),
+                Place(side.number, task.number, task.key),
+                digest,
+            )
+            for side, digest in ((pair.a, task.a), (pair.b, task.b))
+        )
+        if not len(truth) == len(a) == len(b):
+            raise StoreCorrupt(
+                f"The answers on task {task.number} are of {len(a)} and {len(b)} images, and it "
+                f"has {len(truth)}.",
+                extra={"object": Blobs.make_key(task.a if len(a) != len(truth) else task.b)},
+            )
+        yield Said(task, truth, a, b, p_a, p_b)
+
+
+def _read_answers(
+    blobs: Blobs, classes: Ids, place: Place, digest: str
+) -> tuple[Ids, npt.NDArray[np.float16]]:
+    """Return the predicted labels, int64 [N], and their probabilities, float16 [N].
+
+    Raises:
+        StoreCorrupt: the file is damaged or names a row that the head does not have.
+    """
+    rows, probabilities = open_answers(blobs.fetch_file(digest), place)
+    # numpy would count a negative row from the end, and return a wrong class without an error.
+    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(classes):
+        raise StoreCorrupt(
+            f"Answers on task {place.task} name row {int(rows.max())} of a head with "
+            f"{len(classes)} classes.",
+            extra={"object": Blobs.make_key(digest)},
+        )
+    return classes[rows], probabilities
+
+
+def _list_classes(pair: Pair, side: Side, task: ComparedTask) -> list[str]:
+    """Return the classes that the rows of a version's predictions on a task stand for."""
+    if pair.scenario == "task":
+        head = side.manifest.head_of(task.number)
+        return list(head.classes) if head is not None else []
+    # version 0 of the data scenario may name no classes
+    return list(side.manifest.classes or pair.classes)
+
+
+def _build_side(row: Version) -> Side:
+    return Side(row.number, row.parent, row.task_number, row.status, row.manifest)
+
+
+def _find_digests(
+    session: Session, model: Model, version: int, task: int | None
+) -> dict[int, str | None]:
+    """Return the digest of the version's predictions by task, for all tasks it was measured on."""
+    query = select(Result.task, Result.answers).where(
+        Result.model_id == model.id, Result.version == version
+    )
+    if task is not None:
+        query = query.where(Result.task == task)
+    return {number: digest for number, digest in session.execute(query)}
+
+
+def _require_held_out(model: Model, task: Task | None, number: int) -> None:
+    """Check that the task exists and its held-out images are retained."""
+    if task is None:
+        raise NotFound(f"The model has no task {number}.")
+    if task.data_deleted_at is not None:
+        raise NotFound(
+            f"The data of task {number} was deleted on {format_rfc3339(task.data_deleted_at)}."
+        )
+    if task.held_out_deleted_at is not None:
+        raise Gone(_explain_gone(model, task))
+
+
+def _explain_gone(model: Model, task: Task) -> str:
+    """Say why the predictions on a task are not retained."""
+    why = (
+        'the model keeps counts of held-out images alone ("held_out": "counts")'
+        if model.held_out == "counts"
+        else "its batch was given up"
+    )
+    return f"The held-out images of task {task.number} are not kept, and so no answers: {why}."
+
+
+def _split_tasks(
+    model: Model, tasks: Mapping[int, Task], sides: list[Side], cells: list[dict[int, str | None]]
+) -> tuple[list[ComparedTask], list[LeftOut]]:
+    """Split the tasks into those that can be compared and the others."""
+    comparable: list[ComparedTask] = []
+    left_out: list[LeftOut] = []
+    for number, task in sorted(tasks.items()):
+        a, b = (of.get(number) for of in cells)
+        held_out = task.held_out_sha256
+        if (
+            a is not None
+            and b is not None
+            and held_out is not None
+            and task.held_out_deleted_at is None
+        ):
+            labels = list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
+            comparable.append(
+                ComparedTask(number, task.name, labels, held_out, a, b, task.answers_key)
+            )
+        else:
+            left_out.append(_build_left_out(model, task, sides, cells))
+    return comparable, left_out
+
+
+def _build_left_out(
+    model: Model, task: Task, sides: list[Side], cells: list[dict[int, str | None]]
+) -> LeftOut:
+    """Return the entry of a task that cannot be compared, with the reason."""
+    number = task.number
+    if task.data_deleted_at is not None:
+        at = format_rfc3339(task.data_deleted_at)
+        return {
+            "task": number,
+            "reason": "data_deleted",
+            "versions": [],
+            "detail": f"Its data was deleted on {at}.",
+        }
+    if task.held_out_deleted_at is not None:
+        return {
+            "task": number,
+            "reason": "counts_only",
+            "versions": [],
+            "detail": _explain_gone(model, task),
+        }
+    pairs = list(zip(sides, cells, strict=True))
+    unmeasured = sorted({side.number for side, of in pairs if number not in of})
+    if unmeasured:
+        versions_text = " and ".join(f"version {version}" for version in unmeasured)
+        text = f"Task {number} is not answered by {versions_text}: nothing was measured there."
+        return {"task": number, "reason": "not_measured", "versions": unmeasured, "detail": text}
+    lacking = sorted({side.number for side, of in pairs if of[number] is None})
+    text = " ".join(_explain_missing(model, version, number) for version in lacking)
+    return {"task": number, "reason": "answers_missing", "versions": lacking, "detail": text}
+
+
+def _explain_missing(model: Model, version: int, task: int) -> str:
+    """Say why a version has no stored predictions on a task, and what to do."""
+    sentence = (
+        f"Version {version} has no answers on task {task}: it was measured before answers "
+        f"were kept."
+    )
+    if version == model.head:
+        return (
+            f"{sentence} The next job asks it again, and they are kept then: send a batch "
+            f"(POST /v1/models/{model.name}/tasks)."
+        )
+    return (
+        f"{sentence} Later versions have them. Only version {model.head}, from which the line goes "
+        "on, is asked again when a batch is learned: compare versions that were learned since."
+    )
+
+
+def _make_missing_error(model: Model, left_out: list[LeftOut]) -> AnswersMissing:
+    """Return the error for missing predictions."""
+    versions = sorted({version for one in left_out for version in one["versions"]})
+    texts = [
+        _explain_missing(
+            model, version, next(o["task"] for o in left_out if version in o["versions"])
+        )
+        for version in versions
+    ]
+    more = f" The same holds for {len(left_out) - 1} more tasks." if len(left_out) > 1 else ""
+    return AnswersMissing(" ".join(texts) + more, extra={"missing": _list_missing(left_out)})
+
+
+def _list_missing(left_out: list[LeftOut]) -> list[dict[str, int]]:
+    cells = [
+        {"version": version, "task": one["task"]} for one in left_out for version in one["versions"]
+    ]
+    return cells[:_NAMED]

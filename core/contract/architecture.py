@@ -1,0 +1,70 @@
+"""Description of a network: its architecture, its images, and the scenario that it learns in."""
+
+from typing import Literal
+
+from pydantic import JsonValue
+
+from core.contract.document import Document, Number
+from core.contract.responses.architecture import Interpolation
+
+Scenario = Literal["data", "task", "class"]
+
+
+class Architecture(Document):
+    """An architecture by its name. Its hyper-parameters are further fields beside the name."""
+
+    name: str
+
+    @property
+    def hyper(self) -> dict[str, JsonValue]:
+        """The hyper-parameters by name."""
+        return self.get_extra_fields()
+
+
+class Image(Document):
+    """Square images.
+
+    Attributes:
+        size: pixels a side.
+        channels: 1 or 3.
+        crop: share of the resized image's shorter side that the centre crop keeps, in (0, 1]. None
+            means all of it up to 96 pixels, 224/256 above.
+        interpolation: resampling filter; None means bilinear.
+        decoding: version of the conversion of files to images (`core.ingest.decoding.resizing`); None means
+            the first.
+    """
+
+    size: int
+    channels: int
+    crop: Number | None = None
+    interpolation: Interpolation | None = None
+    decoding: int | None = None
+
+
+class Normalisation(Document):
+    """Mean and standard deviation of each channel's values, which are in [0, 1]."""
+
+    mean: list[Number]
+    std: list[Number]
+
+
+class Head(Document):
+    """The head of a task in the task scenario.
+
+    Attributes:
+        classes: its classes in the order of its outputs.
+        task: number of the task.
+    """
+
+    classes: list[str]
+    task: int
+
+
+class NetworkDescription(Document):
+    """The network that a method made of the architecture's network.
+
+    Attributes:
+        family: the network's family. Further fields have what the family needs to rebuild it.
+    """
+
+    family: str

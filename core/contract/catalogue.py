@@ -1,0 +1,30 @@
+"""The catalogue that the learning code writes, for processes that never load torch."""
+
+from typing_extensions import TypedDict
+
+from core.contract.patch import RecipePatch
+from core.contract.pretrained import PretrainedRow
+from core.contract.problem import ProblemEntry
+from core.contract.responses.catalogue import ArchitectureEntry, MethodEntry, RecipeLanguage
+
+
+class Catalogue(TypedDict):
+    """Methods, architectures, optimizers (a sentence each) and presets by name, and the recipe.
+
+    - `recipe`: the other fields of a recipe.
+    - `problems`: what a model can learn to predict, by name.
+    - `pretrained`: timm's weights by name.
+    - `unusable`: weights that cannot be used, with the reason.
+    - `recommended`: a dozen weights, with the purpose of each.
+    """
+
+    methods: dict[str, MethodEntry]
+    architectures: dict[str, ArchitectureEntry]
+    problems: dict[str, ProblemEntry]
+    optimizers: dict[str, str]
+    augmentations: list[str]
+    presets: dict[str, RecipePatch]
+    recipe: RecipeLanguage
+    pretrained: dict[str, PretrainedRow]
+    unusable: dict[str, str]
+    recommended: dict[str, str]

@@ -1,0 +1,197 @@
+"""Measurements of a version beside the accuracy matrix; `core.statistics.matrix.DEFINITIONS` defines them."""
+
+from pydantic import Field
+
+from core.contract.document import Document, Number
+
+Counts = tuple[int, int]
+"""Correct answers, and the number of images."""
+
+
+class UpdateNorm(Document):
+    """Distances from the parent, ≥ 0.
+
+    Attributes:
+        backbone, head: Euclidean norms of the change.
+        relative: change relative to the norm before; None if that norm is 0.
+    """
+
+    backbone: Number
+    head: Number | None = None
+    relative: Number | None = None
+
+
+class Change(Document):
+    """Changes of answers from the parent to the version.
+
+    Attributes:
+        improved: images that only the version classifies correctly.
+        regressed: images that only the parent classifies correctly.
+        total: all images.
+    """
+
+    improved: int
+    regressed: int
+    total: int
+
+
+class KnnProbe(Document):
+    """Correct answers of the k-NN probe.
+
+    Attributes:
+        all: over all tasks.
+        before: of older versions on the new task.
+        tasks: by task.
+    """
+
+    all: Counts
+    before: dict[str, Counts] = Field(default_factory=dict)
+    tasks: dict[str, Counts]
+
+
+class Baseline(Document):
+    """Correct answers of a classifier on the version's features.
+
+    Attributes:
+        all: on all images.
+        own: of the version itself on the same images.
+        tasks: by task.
+    """
+
+    all: Counts
+    own: Counts
+    tasks: dict[str, Counts]
+
+
+class Checkpoint(Document):
+    """A point of the ADP curve.
+
+    Attributes:
+        accuracy: accuracy by task of the state that was the best validated by `step`.
+        best_step: step of that state.
+        step: step of the point.
+        validation: validation accuracy of that state.
+    """
+
+    accuracy: dict[str, Number]
+    best_step: int
+    step: int
+    validation: Number
+
+
+class Adp(Document):
+    """Anytime Deployment Performance.
+
+    Attributes:
+        mean: mean by task.
+        curve: points in rising order of `step`.
+    """
+
+    mean: dict[str, Number]
+    curve: list[Checkpoint]
+
+
+class LossRise(Document):
+    """The loss of an earlier task: its predicted rise, and its values before and after."""
+
+    after: Number | None = None
+    before: Number | None = None
+    predicted: Number | None = None
+
+
+class Forecast(Document):
+    """The rise of the earlier tasks' mean loss.
+
+    Attributes:
+        measured: rise on held-out images, where it could be measured.
+        predicted: rise predicted by the method.
+        tasks: losses by task.
+    """
+
+    measured: Number | None = None
+    predicted: Number | None = None
+    tasks: dict[str, LossRise] = Field(default_factory=dict)
+
+
+class Rollback(Document):
+    """Sum of OLOR's shares over a task's steps, ≥ 0.
+
+    Attributes:
+        first: of the first layer that moves.
+        mean: mean over layers.
+    """
+
+    first: Number
+    mean: Number
+
+
+class CalibrationBin(Document):
+    """Held-out images with similar probabilities.
+
+    Attributes:
+        images: number of images.
+        probability: mean probability of their answers.
+        right: number of correct answers.
+    """
+
+    images: int
+    probability: float
+    right: int
+
+
+class CoveragePoint(Document):
+    """The surest answers on held-out images.
+
+    Attributes:
+        probability: least probability among them.
+        images: number of images.
+        right: number of correct answers.
+    """
+
+    probability: float
+    images: int
+    right: int
+
+
+class Calibration(Document):
+    """Calibration on held-out images, with temperatures that were not fitted to the same images.
+
+    Attributes:
+        error: expected calibration error minus the part due to chance. Without miscalibration it is
+            around 0 and may be negative.
+        low, high: 95 % interval of `error`.
+        raw: error with the part due to chance.
+        images: number of images.
+        bins: bins of rising probability.
+        curve: points from the surest answers on.
+    """
+
+    error: float
+    low: float
+    high: float
+    raw: float
+    images: int
+    bins: list[CalibrationBin]
+    curve: list[CoveragePoint] = Field(default_factory=list)
+
+
+class Figures(Document):
+    """All figures of a version; None or absent where one is not known.
+
+    Attributes:
+        baseline_later: task → row of the head → number of images of the task. `baseline_lda`
+            classifies them wrongly, but correctly among the classes before that row. This allows a
+            comparison with a version that knew only those classes.
+    """
+
+    update_norm: UpdateNorm | None = None
+    drift: Number | None = None
+    changes: dict[str, Change] | None = None
+    knn_probe: KnnProbe | None = None
+    adp: Adp | None = None
+    forecast: Forecast | None = None
+    rollback: Rollback | None = None
+    baseline_ncm: Baseline | None = None
+    baseline_lda: Baseline | None = None
+    baseline_later: dict[str, dict[str, int]] | None = None
+    calibration: Calibration | None = None

@@ -1,0 +1,1 @@
+"""Documents between the worker and the processes of a job."""

@@ -1,0 +1,61 @@
+"""Messages between the worker and the process that downloads weights: one JSON object a line."""
+
+from pathlib import Path
+from typing import Literal
+
+from core.contract.document import Document
+
+
+class DownloadAsked(Document):
+    """A request to download a file of a repository's newest commit.
+
+    Attributes:
+        repository: the repository's name.
+        file: name of the file.
+        folder: folder for the download.
+        max_bytes: largest size of the file.
+    """
+
+    repository: str
+    file: str
+    folder: Path
+    max_bytes: int
+
+
+class DownloadBegun(Document):
+    """A download that has begun.
+
+    Attributes:
+        path: the growing file.
+        bytes: its final size.
+    """
+
+    event: Literal["begun"] = "begun"
+    path: Path
+    bytes: int
+
+
+class Downloaded(Document):
+    """A complete file with the digest that the Hub states.
+
+    Attributes:
+        path: the file.
+        revision: the commit that it comes from.
+    """
+
+    event: Literal["downloaded"] = "downloaded"
+    path: Path
+    revision: str
+
+
+class DownloadFailed(Document):
+    """A failed download.
+
+    Attributes:
+        kind: weights (another attempt alone does not help), disk (it is full) or code.
+        detail: a sentence.
+    """
+
+    event: Literal["failed"] = "failed"
+    kind: Literal["weights", "disk", "code"]
+    detail: str

@@ -1,0 +1,163 @@
+"""Messages of a running job process: JSON lines, each with its kind as `event`."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue, TypeAdapter
+
+from core.contract.document import Document, Number
+from core.contract.reports.data_report import DataReport
+
+
+class _Event(Document):
+    """Base of all events. `event` is the kind, which each subclass defines."""
+
+    event: str
+
+    def to_json(self) -> dict[str, Any]:
+        # The kind is a default, which `exclude_unset` would leave out.
+        return {"event": self.event, **self.dump_content()}
+
+    def dump_content(self) -> dict[str, Any]:
+        """Return the fields beside the kind, as the job's events have them."""
+        return self.model_dump(mode="json", exclude_unset=True, exclude={"event"})
+
+
+class PhaseEvent(_Event):
+    """Begin of a phase: inspect, measure, train, consolidate or evaluate."""
+
+    event: Literal["phase"] = "phase"
+    phase: str
+
+
+class ProgressEvent(_Event):
+    """Progress of a phase.
+
+    Attributes:
+        phase: the phase.
+        epoch: number from 1, of `epochs`.
+        step: step, of `total_steps`.
+        images: images so far.
+        loss: mean loss since the last report.
+    """
+
+    event: Literal["progress"] = "progress"
+    phase: str
+    epoch: int | None = None
+    epochs: int | None = None
+    step: int
+    total_steps: int
+    images: int
+    loss: Number | None = None
+
+
+class MetricEvent(_Event):
+    """A measured number, or None if it is not known; `data` describes its subject."""
+
+    event: Literal["metric"] = "metric"
+    name: str
+    step: int | None = None
+    value: Number | None = None
+    data: JsonValue = None
+
+
+class LogEvent(_Event):
+    """A sentence for a person; `level` is info or warning."""
+
+    event: Literal["log"] = "log"
+    level: str
+    message: str
+
+
+class DataEvent(_Event):
+    """Findings about the images of the batch, before they are learned."""
+
+    event: Literal["data"] = "data"
+    report: DataReport
+
+
+class SnapshotEvent(_Event):
+    """A complete snapshot folder, and the position in the run where it was taken.
+
+    Attributes:
+        path: the folder.
+        stage, epoch, step: the position.
+        cost_s: seconds for which training waited for the snapshot.
+    """
+
+    event: Literal["snapshot"] = "snapshot"
+    path: Path
+    stage: int
+    epoch: int
+    step: int
+    cost_s: float = 0.0
+
+
+class BestEvent(_Event):
+    """A new best validated state, after `step` steps."""
+
+    event: Literal["best"] = "best"
+    step: int
+
+
+class AnytimeEvent(_Event):
+    """A complete folder with the best validated state."""
+
+    event: Literal["anytime"] = "anytime"
+    path: Path
+
+
+class AliveEvent(_Event):
+    """A sign of life during long work, without news."""
+
+    event: Literal["alive"] = "alive"
+
+
+class StoppedEvent(_Event):
+    """The end of a run as requested, after its snapshot."""
+
+    event: Literal["stopped"] = "stopped"
+
+
+class DoneEvent(_Event):
+    """A complete result folder."""
+
+    event: Literal["done"] = "done"
+    path: Path
+
+
+class ErrorEvent(_Event):
+    """The failure of a run.
+
+    Attributes:
+        kind: data, data-held, memory, disk, device, non-finite, export or code.
+        message: the error message.
+        traceback: the traceback, or "".
+        peak_bytes: most memory that the run used, if it ran out of memory.
+        free_bytes: memory that was free at that time.
+    """
+
+    event: Literal["error"] = "error"
+    kind: str
+    message: str
+    traceback: str = ""
+    peak_bytes: int | None = None
+    free_bytes: int | None = None
+
+
+LastEvent = DoneEvent | StoppedEvent | ErrorEvent
+"""The last event of a run."""
+RecordedEvent = PhaseEvent | ProgressEvent | MetricEvent | LogEvent | DataEvent
+"""Events that become rows of the job's events. `DataEvent` becomes part of its task's report."""
+JobEvent = RecordedEvent | SnapshotEvent | BestEvent | AnytimeEvent | AliveEvent | LastEvent
+
+_EVENTS: TypeAdapter[JobEvent] = TypeAdapter(Annotated[JobEvent, Field(discriminator="event")])
+
+
+def event_of(line: bytes) -> JobEvent:
+    """Parse the event of a JSON line.
+
+    Raises:
+        pydantic.ValidationError: the line is not an event.
+    """
+    return _EVENTS.validate_json(line)

@@ -1,0 +1,121 @@
+"""Results of a job process in `result.json`: a finished one, or the best validated state so far."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from core.contract.architecture import Head, NetworkDescription, Normalisation
+from core.contract.document import Document, Number
+from core.contract.figures import Figures
+from core.contract.manifest import Environment, MadeBy, Temperature, Validated
+
+
+class ResultPart(Document):
+    """A part as a file of the result's folder."""
+
+    name: str
+    type: str
+    file: str
+
+
+Measured = Literal["base", "parent", "new"]
+"""The measured version: version 0, the one that the task continues, or the one just learned."""
+
+
+class MeasuredCell(Document):
+    """One cell of the accuracy matrix: a version on the held-out part of a task.
+
+    Attributes:
+        version: the version.
+        task: number of the task.
+        correct: images classified correctly; in other problems, predictions that count as right.
+        total: all images.
+        per_class: label → [correct, total].
+        measure: the problem's primary measure in [0, 1]; absent where it is `correct` / `total`.
+    """
+
+    version: Measured
+    task: int
+    correct: int
+    total: int
+    per_class: dict[str, list[int]]
+    measure: Number | None = None
+
+    @property
+    def primary_measure(self) -> float | None:
+        """The problem's primary measure in [0, 1]; None without images."""
+        if self.measure is not None:
+            return self.measure
+        return self.correct / self.total if self.total else None
+
+    @property
+    def count(self) -> int:
+        """The whole number of images whose share is nearest to the primary measure.
+
+        The accuracy matrix has counts, which databases list as whole numbers.
+        """
+        return self.correct if self.measure is None else round(self.measure * self.total)
+
+
+class AnswersFile(Document):
+    """A version's answers on a task's held-out images, as a file of the result's folder."""
+
+    version: Measured
+    task: int
+    file: str
+
+
+class FeaturesFile(Document):
+    """Features float32 [N, D] of a task's held-out images, as a file of the result's folder."""
+
+    task: int
+    file: str
+
+
+class LearnedNetwork(Document):
+    """The information to rebuild a network and to know how it was made.
+
+    Attributes:
+        steps: training steps.
+        problem: what it predicts; None, as in documents without it, is classification.
+    """
+
+    parts: list[ResultPart] = Field(default_factory=list)
+    classes: list[str]
+    heads: list[Head]
+    network: NetworkDescription | None = None
+    method: MadeBy
+    normalise: Normalisation
+    environment: Environment
+    steps: int
+    temperature: Temperature | None = None
+    problem: str | None = None
+
+
+class AnytimeResult(LearnedNetwork):
+    """The best validated state so far."""
+
+    validation: Validated
+
+
+class JobResult(LearnedNetwork, Figures):
+    """The result of a finished job.
+
+    Attributes:
+        results: cells of the accuracy matrix.
+        answers: answers of versions on held-out images.
+        held_out_features: features of held-out images.
+        totals: file with the sums and features of all tasks, for the next job.
+        trainable, parameters: numbers of parameters.
+        images: images of the training.
+        warnings: sentences for a person.
+    """
+
+    results: list[MeasuredCell]
+    answers: list[AnswersFile] = Field(default_factory=list)
+    held_out_features: list[FeaturesFile] = Field(default_factory=list)
+    totals: str | None = None
+    trainable: int
+    parameters: int
+    images: int
+    warnings: list[str] = Field(default_factory=list)

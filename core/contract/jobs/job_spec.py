@@ -1,0 +1,105 @@
+"""Specification for a job process, `spec.json`. It names local files only."""
+
+from pathlib import Path
+
+from pydantic import ConfigDict, Field
+
+from core.contract.architecture import Architecture, Image, Normalisation, Scenario
+from core.contract.document import Document
+from core.contract.manifest import Manifest
+from core.contract.recipe import Recipe
+from core.contract.reports.data_report import DataReport, FindingKind
+
+
+class _Strict(Document):
+    """Base that refuses unknown fields: worker and job process always run the same code version."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class EarlierTask(_Strict):
+    """A task that the parent was taught: its classes in the order of its dataset's numbers.
+
+    Attributes:
+        held_out: its held-out part, if it is retained.
+        answers: the parent's predictions on it, if they are stored.
+        features: its features by the parent's backbone, if they are stored.
+        traces: hashes of its images, if they are stored.
+    """
+
+    number: int
+    classes: list[str]
+    held_out: Path | None = None
+    answers: Path | None = None
+    features: Path | None = None
+    traces: Path | None = None
+
+
+class SpecTask(EarlierTask):
+    """The task to learn; `train` is its training part, `paths` a JSON list of image paths in its
+    archive."""
+
+    train: Path
+    paths: Path | None = None
+
+
+class LocalPart(_Strict):
+    """A part of a version as a local safetensors file."""
+
+    name: str
+    type: str
+    path: Path
+
+
+class SpecVersion(_Strict):
+    """A version to start from; `deleted`: types of its parts that were deleted by request."""
+
+    version: int
+    manifest: Manifest
+    parts: list[LocalPart]
+    deleted: list[str] = Field(default_factory=list)
+
+
+class JobSpec(_Strict):
+    """Learn `task` on top of `parent`; `base` is version 0 of the model.
+
+    Attributes:
+        problem: what the labels mean; null is classification.
+        normalise: that of the base; null leaves it to the parent's manifest.
+        classes: those of the model, in the data scenario.
+        history: earlier tasks, on which the result is measured.
+        erased_tasks: tasks whose images are removed from every replay buffer.
+        held_out_stays: whether held-out images are retained after their version.
+        snapshot: folder of the snapshot to resume from.
+        data: findings about the batch's images so far.
+        settled: those that a person has accepted.
+        out: folder for results.
+        sure_from: probability from which the parent's predictions are sure; null: its model
+            promises nothing, or it keeps no promise.
+        device: auto, cpu, cuda or cuda:N.
+        ranks: devices that may share a recipe's slices; 0: all visible ones.
+        gpu_memory_share: share of the GPU's memory that the job may use, in (0, 1].
+    """
+
+    architecture: Architecture
+    image: Image
+    scenario: Scenario
+    problem: str | None = None
+    recipe: Recipe
+    normalise: Normalisation | None = None
+    classes: list[str] | None = None
+    task: SpecTask
+    history: list[EarlierTask] = Field(default_factory=list)
+    erased_tasks: list[int] = Field(default_factory=list)
+    held_out_stays: bool = True
+    parent: SpecVersion
+    base: SpecVersion
+    snapshot: Path | None = None
+    data: DataReport | None = None
+    settled: list[FindingKind] = Field(default_factory=list)
+    sure_from: float | None = None
+    out: Path
+    threads: int
+    device: str = "auto"
+    ranks: int = 0
+    gpu_memory_share: float = 1.0

@@ -1,0 +1,121 @@
+"""A snapshot of a running job, and the references to stored states in the job's row."""
+
+from pydantic import Field, JsonValue
+
+from core.contract.document import Document, Number
+from core.contract.figures import Checkpoint
+from core.contract.jobs.job_result import MeasuredCell
+from core.contract.recipe import Recipe
+
+
+class Position(Document):
+    """Position in a run.
+
+    Attributes:
+        stage: stage of the run.
+        epoch: epoch of the stage.
+        batch: batches done in this epoch.
+        step: optimizer steps done in this task.
+        images: images so far.
+    """
+
+    stage: int
+    epoch: int
+    batch: int
+    step: int
+    images: int
+
+
+class BestState(Document):
+    """The best validated state: its correct answers (or the sum of its scores) and its step and
+    epoch; -1 before the first."""
+
+    correct: Number
+    step: int
+    epoch: int
+
+
+class ValidationState(Document):
+    """State of the validation to resume from, besides the best state's tensors."""
+
+    best: BestState
+    curve: list[Checkpoint]
+
+
+class LossState(Document):
+    """The sum of losses since the last report, and the number of steps."""
+
+    sum: Number
+    steps: int
+
+
+class LoopState(Document):
+    """State of the training loop to resume from, besides tensors.
+
+    Attributes:
+        state: the method's JSON by type of part.
+    """
+
+    position: Position
+    state: dict[str, dict[str, JsonValue]]
+    validation: ValidationState
+    loss: LossState
+
+
+class SnapshotDocument(LoopState):
+    """`snapshot.json`: the task, the loop's state, and the results so far.
+
+    Attributes:
+        number: number in the run, from 1.
+        devices: kinds of devices that the run used so far, in order; empty in older snapshots.
+    """
+
+    task: int
+    number: int
+    recipe: Recipe
+    results: list[MeasuredCell]
+    warnings: list[str]
+    devices: list[str] = Field(default_factory=list)
+
+
+class StoredState(Document):
+    """A state of a job in the store.
+
+    Attributes:
+        key: prefix of its files.
+        files: name → [sha256, bytes].
+        fence: fence of the attempt that stored it.
+        number: number among the attempt's states.
+        origin: digest of what the state depends on (`core.execution.snapshots`).
+    """
+
+    key: str
+    files: dict[str, tuple[str, int]]
+    fence: int
+    number: int
+    origin: str | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        """The store keys of its files."""
+        return [self.key + name for name in self.files]
+
+
+class StoredSnapshot(StoredState):
+    """The value of `Job.snapshot`; `stage`, `epoch` and `step` are the position in the run."""
+
+    stage: int | None = None
+    epoch: int | None = None
+    step: int | None = None
+
+
+class StoredAnytime(StoredState):
+    """The value of `Job.anytime`: the best validated state so far.
+
+    Attributes:
+        step: steps of training.
+        correct: correct answers in the validation.
+    """
+
+    step: int
+    correct: int

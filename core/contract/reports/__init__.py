@@ -1,0 +1,1 @@
+"""Reports about a batch: by names and sizes, and by its images."""

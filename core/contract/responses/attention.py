@@ -1,0 +1,45 @@
+"""Items in a model that wait for a person, and the requests that settle them."""
+
+from typing_extensions import TypedDict
+
+from core.contract.gate import CheckPicture
+from core.contract.patch import RecipePatch
+
+
+class ActionBody(TypedDict, total=False):
+    """The body of a request that settles an item; a person replaces `…`."""
+
+    version: int
+    reason: str
+    recipe: RecipePatch
+
+
+class ActionOut(TypedDict):
+    """A request that settles an item; `body` null: its body is not JSON."""
+
+    title: str
+    method: str
+    path: str
+    body: ActionBody | None
+
+
+class AttentionOut(TypedDict):
+    """An item in a model that waits for a person: a sentence (`detail`) and the requests that
+    settle it.
+
+    One of `actions` settles it; the first repairs its cause. `kind`: held, rolled_back, rejected or
+    failed, of a task; base: the weights of the model's base could not be fetched.
+
+    `version` is the held one, or for a task that was rolled back the one that knew it;
+    `training_data_until`: the day from which it can no longer be learned again. `pictures`: of a
+    held version, a few held-out images that production classifies correctly and it does not.
+    """
+
+    kind: str
+    version: int | None
+    task: int | None
+    since: str | None
+    training_data_until: str | None
+    detail: str
+    actions: list[ActionOut]
+    pictures: list[CheckPicture]

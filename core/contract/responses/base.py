@@ -1,0 +1,41 @@
+"""Uploaded bases."""
+
+from typing_extensions import TypedDict
+
+from core.contract.responses.architecture import ArchitectureChoice, ImageOut, NormalisationOut
+
+
+class ModelRef(TypedDict):
+    """A model by id and name."""
+
+    id: str
+    name: str
+
+
+class BaseOut(TypedDict):
+    """An uploaded base.
+
+    - `image`: the images that it was uploaded for; null if they were not given.
+    - `normalise`: their statistics; null if they are unknown (then .5 and .25 are used).
+    """
+
+    id: str
+    sha256: str
+    bytes: int
+    architecture: ArchitectureChoice
+    image: ImageOut | None
+    normalise: NormalisationOut | None
+    created_at: str
+
+
+class ListedBase(BaseOut):
+    """A base in a list, with the models that start from it."""
+
+    models: list[ModelRef]
+
+
+class BasePage(TypedDict):
+    """A page of bases, newest first."""
+
+    items: list[ListedBase]
+    next_cursor: str | None

@@ -1,0 +1,85 @@
+"""Jobs."""
+
+from typing import NotRequired
+
+from typing_extensions import TypedDict
+
+from core.contract.error import JobError
+from core.contract.reports.report import BatchCheck, ExportReport
+from core.contract.responses.recipe import RecipeOut
+
+
+class Progress(TypedDict):
+    """Progress of a job; null: not known yet.
+
+    `done`: share of the whole job, 0 to 1, which never falls while it is learned; `left_s`: seconds
+    that the whole job is expected to take from then on; `eta_s`: seconds left of the phase. `step`
+    and `total_steps` are of the phase.
+    """
+
+    done: NotRequired[float | None]
+    left_s: NotRequired[float | None]
+    phase: str | None
+    epoch: int | None
+    step: int | None
+    total_steps: int | None
+    images_per_s: float | None
+    eta_s: float | None
+
+
+class WaitingFor(TypedDict):
+    """Reason why a queued job waits.
+
+    `kind`: held, failed or rejected, for a task that stops the model's lineage; base, for weights
+    of the model's base that are not there yet; device, for a CUDA device that no reporting worker
+    has. The last two have no version and task.
+
+    `job`: the one that fetches the weights of the base; `done`: its progress, 0 to 1; `failed`: it
+    failed or was cancelled, so that nothing continues before a person acts.
+    """
+
+    kind: str
+    version: int | None
+    task: int | None
+    detail: str
+    job: NotRequired[str | None]
+    failed: NotRequired[bool]
+    done: NotRequired[float | None]
+
+
+class JobOut(TypedDict):
+    """A piece of long work: `learn` learns one task, `validate` only checks a batch, `fetch`
+    downloads the weights that a model begins with.
+
+    `task`: null if no task is learned; `report`: the findings of a check, once the job is over;
+    `outcome`: published or held, for its version; `waiting_for`: the reason why a queued job waits;
+    `warnings`: tasks that its version will lack, a head that predicts worse than its features
+    could, and what to do.
+    """
+
+    id: str
+    kind: str
+    model: str
+    task: int | None
+    state: str
+    is_terminal: bool
+    attempt: int
+    progress: Progress
+    error: JobError | None
+    version: int | None
+    outcome: str | None
+    waiting_for: WaitingFor | None
+    warnings: list[str]
+    recipe: RecipeOut
+    retry_of: str | None
+    report: BatchCheck | ExportReport | None
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+
+
+class JobPage(TypedDict):
+    """A page of jobs, newest first."""
+
+    items: list[JobOut]
+    next_cursor: str | None

@@ -1,0 +1,1 @@
+"""Responses about versions: their aliases, figures, comparisons and predictions."""

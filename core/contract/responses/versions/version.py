@@ -1,0 +1,109 @@
+"""Versions and their files."""
+
+from typing_extensions import TypedDict
+
+from core.contract.gate import Verdict
+from core.contract.responses.versions.manifest import ManifestOut
+
+
+class FileOut(TypedDict):
+    """A part that can be downloaded."""
+
+    name: str
+    type: str
+    sha256: str
+    bytes: int
+
+
+class PartOut(FileOut):
+    """One stored part.
+
+    - `shared_with`: lowest earlier version with the same bytes.
+    - `deleted_at`: time when the model's memory, and this part's bytes with it, were deleted.
+    """
+
+    shared_with: int | None
+    deleted_at: str | None
+
+
+class VersionOut(TypedDict):
+    """An immutable version.
+
+    - `accuracy`: its row of the accuracy matrix: a cell for each task that some version of the
+      model learned, by ascending number. `/metrics` names the columns: rejected tasks have none.
+    - `tasks`: tasks that it was taught, in order.
+    - `status`: published or held. A held version becomes published when a person promotes it, or
+      when the failed checks of its gate are settled.
+    - `note`: a person's note (`PATCH`).
+    """
+
+    id: str
+    number: int
+    parent: int | None
+    task: int | None
+    job: str | None
+    tasks: list[int]
+    status: str
+    gate: Verdict
+    warnings: list[str]
+    parts: list[PartOut]
+    bytes: int
+    bytes_new: int
+    accuracy: list[float | None]
+    manifest: ManifestOut
+    note: str | None
+    created_at: str
+
+
+class VersionItem(TypedDict):
+    """A version in a list, with the fields of constant size. The version itself has the others.
+
+    - `passed`: verdict of its gate.
+    - `mean_accuracy`: over the tasks that it was measured on; null: none.
+    """
+
+    id: str
+    number: int
+    parent: int | None
+    task: int | None
+    job: str | None
+    status: str
+    passed: bool
+    mean_accuracy: float | None
+    bytes: int
+    bytes_new: int
+    note: str | None
+    created_at: str
+
+
+class VersionPage(TypedDict):
+    """A page of versions by rising number."""
+
+    items: list[VersionItem]
+    next_cursor: str | None
+
+
+class TaskResult(TypedDict):
+    """A version's answers on the held-out images of one task: correct ones, and all images.
+
+    `per_class`: label → [correct, total].
+    """
+
+    task: int
+    correct: int
+    total: int
+    per_class: dict[str, list[int]]
+
+
+class ResultPage(TypedDict):
+    """A page of a version's results by rising task, over all tasks on which it was measured."""
+
+    items: list[TaskResult]
+    next_cursor: str | None
+
+
+class FileList(TypedDict):
+    """All parts that can be downloaded."""
+
+    items: list[FileOut]
+    next_cursor: str | None

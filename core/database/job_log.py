@@ -1,0 +1,117 @@
+"""A job's log: lines that tell a person what happened to a batch, and why.
+
+Every line is written in the transaction of the event it describes, so no line is missing or untrue.
+Lines about changes of a job's state are made here; lines about decoding and learning are made in
+`core.execution`.
+"""
+
+from typing import Literal
+
+from sqlalchemy.orm import Session
+
+from core.contract.responses.event import LogData, StateData
+from core.database.states import Action, State
+from core.database.tables import Event, Job, Task
+
+Level = Literal["info", "warning", "error"]
+Line = tuple[Level, str]
+
+
+def add_line(session: Session, job_id: str, line: Line, now: float) -> None:
+    """Write a line in the caller's transaction."""
+    session.add(Event(job_id=job_id, type="log", data=data_of(line), at=now))
+
+
+def lines_of_task(task: Task) -> list[Line]:
+    """Return the first lines of a job's log: the submitted batch, and warnings about it."""
+    named = f" ({task.name})" if task.name else ""
+    counts_text = _format_counts(sum(task.classes.values()), len(task.classes))
+    accepted = (
+        f"Accepted as task {task.number}{named}: {counts_text} by their names, "
+        f"{task.bytes:,} bytes."
+    )
+    return [("info", accepted), *(("warning", str(text)) for text in task.warnings)]
+
+
+def line_to_check(job: Job, images: int, classes: int) -> Line:
+    """Return the first line of a job that checks a batch and learns nothing."""
+    counts_text = _format_counts(images, classes)
+    text = (
+        f"Accepted to be checked: {counts_text} by their names, {job.archive_bytes:,} bytes; "
+        f"nothing is learned."
+    )
+    return ("info", text)
+
+
+def data_of(line: Line) -> LogData:
+    """Return the data of a line's event."""
+    level, message = line
+    return {"level": level, "message": message}
+
+
+def _format_counts(images: int, classes: int) -> str:
+    return (
+        f"{images:,} image{'' if images == 1 else 's'} of {classes:,} "
+        f"class{'' if classes == 1 else 'es'}"
+    )
+
+
+def of_change(job: Job, before: State, action: Action, data: StateData) -> Line | None:
+    """Return the log line for a change of state.
+
+    Return None where the caller logs more itself (decoded, published).
+
+    Args:
+        job: the job in its new state.
+        before: former state.
+        data: data of the event: `attempt`, `reason`, `strikes`, `error`.
+    """
+    reason = str(data.get("reason", "")).rstrip(".")
+    state = State(job.state)
+    if state in (State.VALIDATING, State.RUNNING):
+        # The line about decoding, which `core.execution` writes, says it already.
+        if before is not State.QUEUED:
+            return None
+        if job.task_id is None:
+            return "info", f"Attempt {job.attempt} began."
+        first = (
+            "the archive is decoded first"
+            if state is State.VALIDATING
+            else "the images are decoded already"
+        )
+        return "info", f"Attempt {job.attempt} began; {first}."
+    if state is State.QUEUED:
+        return _build_queued_line(action, reason, int(data.get("strikes", 0)))
+    if state in (State.REJECTED, State.FAILED):
+        error = data.get("error")
+        detail = (error["detail"] if error else "") or reason
+        return "error", f"{'Rejected' if state is State.REJECTED else 'Failed'}: {detail}"
+    because = f": {reason}" if reason else ""
+    # A job outside of the lineage has no place, and nothing waits for it.
+    if state is State.PAUSED and job.place is None:
+        return "info", "Paused."
+    ended = {
+        State.PAUSING: "A pause was asked for: the work stops at its next step, with a snapshot."
+        if job.task_id is not None
+        else "A pause was asked for: the work stops, and begins again when it is resumed.",
+        State.PAUSED: "Paused: the job keeps its place, and later jobs of the model wait.",
+        State.CANCELLING: f"A cancel was asked for{because}.",
+        State.CANCELLED: f"Cancelled{because}.",
+    }
+    return ("info", ended[state]) if state in ended else None
+
+
+def _build_queued_line(action: Action, reason: str, strikes: int) -> Line:
+    """Return the log line for a job that waits in the queue again."""
+    if action is Action.RETRY:
+        return "info", "A retry was asked for: the job waits for a worker."
+    if action is Action.RESUME:
+        return "info", "Resumed: the job waits for a worker."
+    if action is Action.RELEASE:
+        return (
+            "info",
+            f"The attempt stopped in order ({reason or 'the worker shuts down'}); another one "
+            f"follows.",
+        )
+    strikes_text = f" {strikes} in a row without a new snapshot so far." if strikes else ""
+    return "warning", f"The attempt was lost: {reason}. Another one follows.{strikes_text}"

@@ -1,0 +1,12 @@
+"""The kinds of jobs; `core.execution.kinds` defines their work and priority."""
+
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """Values of `Job.kind`."""
+
+    LEARN = "learn"  # learn a task, at its place in the lineage of its model
+    VALIDATE = "validate"  # decode a batch as a submission would, and report; nothing is learned
+    FETCH = "fetch"  # fetch pretrained weights, from which version 0 of a model is made
+    EXPORT = "export"  # make a download of a version in a slow format

@@ -1,0 +1,419 @@
+"""Reads that clients poll, without an ORM and without a thread: a job, its events, a key, a
+session.
+
+`SqliteReader` and `core.database.polling_postgresql` run the queries. SQLite has one read-only connection
+on the event loop itself, since a read takes some ten microseconds. A read without a response in
+time raises `Unavailable`.
+"""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlalchemy.engine import make_url
+
+from core.contract.error import JobError
+from core.contract.reports.report import BatchCheck, ExportReport
+from core.contract.responses.event import EventData, EventType
+from core.contract.responses.job import Progress
+from core.contract.responses.owner_event import OWNER_EVENT_TYPES, OwnerEventData, OwnerEventType
+from core.contract.responses.recipe import RecipeOut
+from core.database import soundness
+from core.database.states import UNFINISHED
+from core.errors import DatabaseCorrupt, Unavailable
+
+TIMEOUT_S = 5.0
+CONNECTIONS = 4
+JOBS_REMEMBERED, JOB_CHARS = 1000, 50_000
+"""Most jobs of SQLite cached in decoded form, and the longest JSON in characters that is cached."""
+
+# One statement for the response and its ETag, since clients poll it all the time.
+_JOB = (
+    "SELECT j.id, j.owner_id, j.model_id, j.task_id, j.task_number, j.state, j.revision, "
+    "j.attempt, j.progress, j.error, j.version, j.recipe, j.retry_of, j.warnings, j.created_at, "
+    "j.started_at, j.finished_at, j.kind, CASE WHEN j.finished_at IS NOT NULL THEN j.report END,"
+    " (SELECT v.status FROM versions v WHERE v.job_id = j.id),"
+    " CASE WHEN j.state = 'queued' AND NOT j.again AND j.place IS NOT NULL THEN"
+    " (SELECT t.number FROM tasks t WHERE t.model_id = j.model_id AND {stops} ORDER BY t.number "
+    "LIMIT 1) END, f.state, f.id, f.revision, f.progress, f.error,"
+    " CASE WHEN j.state = 'queued' AND (j.device = 'cuda' OR j.resume_on = 'cuda') THEN j.gpus "
+    "END, j.resume_on, CASE WHEN j.state = 'queued' AND (j.device = 'cuda' OR j.resume_on = "
+    "'cuda') THEN (SELECT max(w.seen_at) FROM workers w"
+    " WHERE w.device = 'cuda' AND w.problem IS NULL AND w.gpus >= j.gpus) END"
+    " FROM jobs j"
+    " LEFT JOIN models m ON m.id = j.model_id AND j.state = 'queued' AND j.place IS NOT NULL"
+    " LEFT JOIN jobs f ON f.id = m.base_job"
+    " WHERE j.id = {mark}"
+)
+_JOB_JSON = (
+    8,
+    9,
+    11,
+    13,
+    18,
+    24,
+    25,
+)  # columns of JSON: progress, error, recipe, warnings, report; progress and error of the base
+_UNFINISHED = ", ".join(repr(str(state)) for state in sorted(UNFINISHED))
+_STOP = (
+    "SELECT t.standing,"  # noqa: S608 - constants
+    " (SELECT max(v.number) FROM versions v WHERE v.model_id = t.model_id AND v.task_number = "
+    "t.number), EXISTS (SELECT 1 FROM jobs j WHERE j.model_id = t.model_id AND j.task_number = "
+    "t.number AND j.state IN (" + _UNFINISHED + "))"
+    " FROM tasks t WHERE t.model_id = {mark} AND t.number = {mark} AND {stops}"
+)
+_EVENTS = (
+    "SELECT id, type, data, at FROM events WHERE job_id = {} AND id > {}{} ORDER BY id LIMIT {}"
+)
+_OWNER_EVENTS_OF_A_TYPE = {
+    "?": "{about}type = {mark} AND id > {mark} ORDER BY id LIMIT {mark}",
+    # PostgreSQL would walk through all events in the order of their ids, expecting many of the
+    # type. Only the index of types has this order, and `>=` makes the planner expect as many rows
+    # as there are.
+    "%s": "{about}(type, id) >= ({mark}, {mark}) AND type <= {mark} ORDER BY type, id LIMIT {mark}",
+}
+"""Query for the events of one type after an id, by the placeholder of the database."""
+_NEWEST_OWNER_EVENT_OF_A_TYPE = "SELECT max(id) AS id FROM owner_events WHERE {about}type = {mark}"
+_KEY = (
+    "SELECT k.id, k.owner_id, k.name, k.prefix, k.hash, k.scope, k.expires_at, k.revoked_at, "
+    "k.last_used_at, p.model_id, m.name, p.alias"
+    " FROM keys k LEFT JOIN predict_keys p ON p.key_id = k.id LEFT JOIN models m ON m.id = "
+    "p.model_id WHERE k.prefix = {}"
+)
+_SESSION = (
+    "SELECT k.id, k.owner_id, k.scope, k.expires_at, k.revoked_at, s.seen_at, s.expires_at, "
+    "k.name, o.name FROM sessions s JOIN keys k ON k.id = s.key_id JOIN owners o ON o.id = "
+    "k.owner_id WHERE s.hash = {}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as its clients see it; `revision`, `outcome`, `stop_task` and `base` make the ETag.
+
+    Attributes:
+        outcome: status of the version that it made.
+        stop_task: the task that its lineage waits for, while the job is queued.
+        base, base_job: state and id of the job that fetches the weights of its model's base, while
+            it waits for them; the other `base_` fields describe the same job.
+        wants_gpus: CUDA devices that it needs, while it is queued and cannot run without them.
+        device_seen: time of the last report of a worker with so many devices.
+    """
+
+    id: str
+    owner_id: str
+    model_id: str
+    task_id: str | None
+    task_number: int | None
+    state: str
+    revision: int
+    attempt: int
+    progress: Progress
+    error: JobError | None
+    version: int | None
+    recipe: RecipeOut
+    retry_of: str | None
+    warnings: list[str]
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    kind: str
+    report: BatchCheck | ExportReport | None
+    outcome: str | None
+    stop_task: int | None
+    base: str | None
+    base_job: str | None
+    base_revision: int | None
+    base_progress: dict[str, Any] | None
+    base_error: JobError | None
+    wants_gpus: int | None
+    resume_on: str | None
+    device_seen: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One event of a job."""
+
+    id: int
+    type: EventType
+    data: EventData
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerEventRow:
+    """One event of an owner's models."""
+
+    id: int
+    type: OwnerEventType
+    model_id: str
+    job_id: str | None
+    data: OwnerEventData
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Filter for events by ids: those of a model, else of an owner, else of everybody."""
+
+    owner_id: str | None = None
+    model_id: str | None = None
+
+    def build_condition(self, mark: str) -> tuple[str, tuple[str, ...]]:
+        """Return the SQL condition for these events, to be followed by another one, and its
+        values."""
+        if self.model_id is not None:
+            return f"model_id = {mark} AND ", (self.model_id,)
+        return ("", ()) if self.owner_id is None else (f"owner_id = {mark} AND ", (self.owner_id,))
+
+
+def owner_events_query(
+    mark: str, about: About, after_id: int, limit: int, types: Sequence[str] | None = None
+) -> tuple[str, tuple[Any, ...]]:
+    """Return the statement of `PollingReads.owner_events`, with its values.
+
+    Each type is read by itself, in the order of an index, so that a rare type is found without a
+    scan.
+    """
+    condition, of = about.build_condition(mark)
+    # Each type once: UNION ALL would return the events of a repeated one twice.
+    types = tuple(dict.fromkeys(types or OWNER_EVENT_TYPES))
+    where = _OWNER_EVENTS_OF_A_TYPE[mark].format(about=condition, mark=mark)
+    columns = "id, type, model_id, job_id, data, at"
+    part = f"SELECT * FROM (SELECT {columns} FROM owner_events WHERE {where}) of_type"  # noqa: S608
+    query = f"{' UNION ALL '.join([part] * len(types))} ORDER BY id LIMIT {mark}"
+    after = (
+        (lambda type_: (type_, after_id))
+        if mark == "?"
+        else (lambda type_: (type_, after_id + 1, type_))
+    )
+    return query, (*(value for type_ in types for value in (*of, *after(type_), limit)), limit)
+
+
+def newest_owner_event_query(mark: str, about: About) -> tuple[str, tuple[Any, ...]]:
+    """Return the statement of `PollingReads.newest_owner_event`, with its values."""
+    condition, of = about.build_condition(mark)
+    part = _NEWEST_OWNER_EVENT_OF_A_TYPE.format(about=condition, mark=mark)
+    query = f"SELECT max(id) FROM ({' UNION ALL '.join([part] * len(OWNER_EVENT_TYPES))}) newest"  # noqa: S608
+    return query, tuple(value for type_ in OWNER_EVENT_TYPES for value in (*of, type_))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """Columns needed to check a key; for the scope predict also the model and the alias it may
+    use."""
+
+    id: str
+    owner_id: str
+    name: str
+    prefix: str
+    hash: str
+    scope: str
+    expires_at: float | None
+    revoked_at: float | None
+    last_used_at: float | None
+    model_id: str | None
+    model_name: str | None
+    alias: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """Columns needed to check a session: its key, last use and end, with the names of key and
+    owner."""
+
+    key_id: str
+    owner_id: str
+    scope: str
+    key_expires_at: float | None
+    key_revoked_at: float | None
+    seen_at: float
+    expires_at: float
+    key_name: str
+    owner_name: str
+
+
+class Reader(Protocol):
+    """Runs queries on one database; `mark` is its placeholder, `stops` its condition on a task
+    `t`."""
+
+    mark: str
+    stops: str
+
+    async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Return all rows of a statement. Raises Unavailable."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+    def decode_json(self, value: Any) -> Any:
+        """Return the decoded content of a JSON column."""
+
+
+class PollingReads:
+    """Reads for one event loop.
+
+    Args:
+        url: the database's URL, as `core.database.session.Database` takes it.
+        connections: maximum number of PostgreSQL connections.
+        timeout_s: longest wait for a response, in seconds.
+    """
+
+    def __init__(
+        self, url: str, *, connections: int = CONNECTIONS, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        parsed = make_url(url)
+        self._reader: Reader
+        if parsed.get_backend_name() == "sqlite":
+            self._reader = SqliteReader(str(parsed.database))
+        else:
+            # imported here, since SQLite needs no psycopg
+            from core.database.polling_postgresql import PostgresqlReader
+
+            # psycopg does not know the driver's name that SQLAlchemy has in the URL.
+            dsn = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
+            self._reader = PostgresqlReader(dsn, connections, timeout_s)
+        self._mark = self._reader.mark
+        self._job_query = _JOB.format(mark=self._mark, stops=self._reader.stops)
+        self._jobs: dict[str, tuple[tuple[Any, ...], JobRow]] = {}
+        """Job id → the row as it was read, and its decoded form."""
+
+    async def start(self) -> None:
+        """Prepare the reads; connections open on first use."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._reader.close()
+
+    async def find_job(self, job_id: str) -> JobRow | None:
+        """Return a job of any owner, or None. Raises Unavailable."""
+        rows = await self._reader.fetch(self._job_query, (job_id,))
+        if not rows:
+            return None
+        row = rows[0]
+        remembered = self._jobs.get(job_id)
+        # Comparing the row is cheaper than decoding its JSON, and most polls find it unchanged.
+        if remembered is not None and remembered[0] == row:
+            return remembered[1]
+        loads = self._reader.decode_json
+        values = list(row)
+        for column in _JOB_JSON:
+            values[column] = loads(values[column])
+        job = JobRow(*values)
+        texts = [row[column] for column in _JOB_JSON if row[column] is not None]
+        # Only SQLite returns JSON as text; psycopg has decoded it already.
+        if all(isinstance(text, str) for text in texts) and sum(map(len, texts)) <= JOB_CHARS:
+            # Emptied at once: the jobs that are polled now fill it again.
+            if len(self._jobs) >= JOBS_REMEMBERED:
+                self._jobs.clear()
+            self._jobs[job_id] = row, job
+        return job
+
+    async def find_stop(self, model_id: str, task: int) -> tuple[str, int | None, bool] | None:
+        """Return standing, newest version and whether it is being learned again, of a task that
+        stops a model.
+
+        None if the task no longer stops its lineage. Raises Unavailable.
+        """
+        rows = await self._reader.fetch(
+            _STOP.format(mark=self._mark, stops=self._reader.stops), (model_id, task)
+        )
+        return (rows[0][0], rows[0][1], bool(rows[0][2])) if rows else None
+
+    async def list_events(
+        self, job_id: str, after_id: int, limit: int, types: Sequence[str] | None = None
+    ) -> list[EventRow]:
+        """Return at most `limit` events with an id above `after_id`, in order; `types` None: of
+        every type.
+
+        Raises:
+            Unavailable: the database does not answer.
+        """
+        among = f" AND type IN ({', '.join([self._mark] * len(types))})" if types else ""
+        query = _EVENTS.format(self._mark, self._mark, among, self._mark)
+        rows = await self._reader.fetch(query, (job_id, after_id, *(types or ()), limit))
+        return [EventRow(row[0], row[1], self._reader.decode_json(row[2]), row[3]) for row in rows]
+
+    async def owner_events(
+        self, about: About, after_id: int, limit: int, types: Sequence[str] | None = None
+    ) -> list[OwnerEventRow]:
+        """Return at most `limit` events of an owner with an id above `after_id`; `types` None: of
+        every type.
+
+        Raises:
+            Unavailable: the database does not answer.
+        """
+        query, values = owner_events_query(self._mark, about, after_id, limit, types)
+        rows = await self._reader.fetch(query, values)
+        loads = self._reader.decode_json
+        return [
+            OwnerEventRow(id_, type_, model, job, loads(data), at)
+            for id_, type_, model, job, data, at in rows
+        ]
+
+    async def newest_owner_event(self, about: About) -> int:
+        """Return the id of the newest event of an owner; 0 if there is none. Raises Unavailable."""
+        rows = await self._reader.fetch(*newest_owner_event_query(self._mark, about))
+        return rows[0][0] or 0
+
+    async def find_key(self, prefix: str) -> KeyRow | None:
+        """Return the key with a public prefix, or None. Raises Unavailable."""
+        rows = await self._reader.fetch(_KEY.format(self._mark), (prefix,))
+        return KeyRow(*rows[0]) if rows else None
+
+    async def find_session(self, digest: str) -> SessionRow | None:
+        """Return the session whose token has a given sha256, or None. Raises Unavailable."""
+        rows = await self._reader.fetch(_SESSION.format(self._mark), (digest,))
+        return SessionRow(*rows[0]) if rows else None
+
+
+# in WAL mode, readers do not wait for writers; only the last step of a checkpoint can block
+_BUSY_MS = 250
+
+
+class SqliteReader:
+    """One read-only connection; its statement cache keeps the statements prepared."""
+
+    mark = "?"
+    stops = "t.stops = 1"  # in the same form as in the partial index
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+
+    async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Return all rows of a statement.
+
+        Raises:
+            DatabaseCorrupt: the file is damaged.
+            Unavailable: the database does not respond.
+        """
+        try:
+            if self._connection is None:
+                self._connection = self._open_connection()
+            return self._connection.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            await self.close()
+            if soundness.is_damage(error):
+                raise DatabaseCorrupt(soundness.DAMAGED) from error
+            raise Unavailable("The database does not answer.", retry_after_s=1) from error
+
+    def _open_connection(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA query_only=ON")
+        return connection
+
+    async def close(self) -> None:
+        """Close the connection; the next read opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def decode_json(self, value: str | None) -> Any:
+        """Return the content of a JSON column."""
+        return None if value is None else json.loads(value)

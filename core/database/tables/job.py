@@ -1,0 +1,165 @@
+"""Jobs, their place in the queue, and their events."""
+
+from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, false, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.contract.document import JsonObject
+from core.contract.error import JobError
+from core.contract.gate import GateOut
+from core.contract.jobs.snapshot import StoredAnytime, StoredSnapshot
+from core.contract.patch import RecipePatch
+from core.contract.reports.report import BatchCheck, ExportReport
+from core.contract.responses.event import EventData
+from core.contract.responses.owner_event import OwnerEventData
+from core.contract.responses.recipe import RecipeOut
+from core.database.documents import DocumentColumn
+from core.database.kinds import Kind
+from core.database.states import LEASED, UNFINISHED, State
+from core.database.tables.table import JSON_COLUMN, SERIAL, Table, partial_index
+
+_LEASED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(LEASED))})"
+_UNFINISHED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(UNFINISHED))})"
+
+
+class Job(Table):
+    """A piece of long work and its place in the queue; a job of the kind `learn` learns one task.
+
+    A job with a place in the lineage of its model waits for its turn there; a job without one runs
+    independently.
+    """
+
+    __tablename__ = "jobs"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"))
+    # see core.execution.kinds
+    kind: Mapped[str] = mapped_column(
+        String(12), default=str(Kind.LEARN), server_default=str(Kind.LEARN)
+    )
+    task_id: Mapped[str | None] = mapped_column(ForeignKey("tasks.id"), index=True)
+    task_number: Mapped[int | None]
+    # Rises with each job and retry of its model, so the newest job of a task has the highest; null
+    # outside of the lineage.
+    place: Mapped[int | None]
+    # learns a task that was settled before, and so runs before all others
+    again: Mapped[bool] = mapped_column(default=False, server_default=false())
+    state: Mapped[str] = mapped_column(String(12), default=str(State.QUEUED))
+    revision: Mapped[int] = mapped_column(default=1)  # rises with every change; used as the ETag
+    recipe_override: Mapped[RecipePatch] = mapped_column(JSON_COLUMN)
+    recipe: Mapped[RecipeOut] = mapped_column(JSON_COLUMN)  # resolved at submission or retry
+    # the model's gate at submission or retry; null in the oldest rows
+    gate: Mapped[GateOut | None] = mapped_column(JSON_COLUMN)
+    # job whose version was held
+    retry_of: Mapped[str | None] = mapped_column(String(40), index=True)
+    attempt: Mapped[int] = mapped_column(default=0)  # number of starts
+    strikes: Mapped[int] = mapped_column(default=0)  # lost attempts since the last snapshot
+    # attempts that ran out of memory
+    out_of_memory: Mapped[int] = mapped_column(default=0, server_default="0")
+    # From the recipe's `resources`: any, cpu or cuda, and the minimum number of CUDA devices.
+    device: Mapped[str] = mapped_column(String(4), default="any", server_default="any")
+    gpus: Mapped[int] = mapped_column(default=1, server_default="1")
+    # Kind of device on which its snapshot must be continued; null: any.
+    resume_on: Mapped[str | None] = mapped_column(String(4))
+    fence: Mapped[int | None]
+    worker: Mapped[str | None] = mapped_column(String(120))
+    lease_until: Mapped[float | None]
+    rung_at: Mapped[float | None]
+    not_before: Mapped[float | None]
+    parent_version: Mapped[int | None]  # fixed at the first claim
+    snapshot: Mapped[StoredSnapshot | None] = mapped_column(DocumentColumn(StoredSnapshot))
+    # The best validated state so far.
+    anytime: Mapped[StoredAnytime | None] = mapped_column(DocumentColumn(StoredAnytime))
+    progress: Mapped[JsonObject] = mapped_column(JSON_COLUMN)  # see core.contract.jobs.progress
+    error: Mapped[JobError | None] = mapped_column(JSON_COLUMN)
+    # tasks that its version will lack, and what to do
+    warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN, default=list, server_default="[]")
+    version: Mapped[int | None]
+    # findings of a job that makes no version
+    report: Mapped[BatchCheck | ExportReport | None] = mapped_column(JSON_COLUMN)
+    # an upload that belongs to the job until it ends
+    archive_key: Mapped[str | None] = mapped_column(Text)
+    archive_sha256: Mapped[str | None] = mapped_column(String(64))
+    archive_bytes: Mapped[int | None]
+    created_at: Mapped[float]
+    started_at: Mapped[float | None]
+    finished_at: Mapped[float | None]
+    __table_args__ = (
+        UniqueConstraint("model_id", "place"),
+        # A second safeguard: whatever the claim query does, no two workers run the lineage of one
+        # model.
+        Index(
+            "uq_jobs_model_id_leased",
+            "model_id",
+            unique=True,
+            sqlite_where=text(f"{_LEASED_SQL} AND place IS NOT NULL"),
+            postgresql_where=text(f"{_LEASED_SQL} AND place IS NOT NULL"),
+        ),
+        Index("ix_jobs_state_created_at_id", "state", "created_at", "id"),
+        Index("ix_jobs_owner_id_id", "owner_id", "id"),
+        Index("ix_jobs_owner_id_state_id", "owner_id", "state", "id"),
+        Index("ix_jobs_state_id", "state", "id"),
+        partial_index("ix_jobs_unfinished", "model_id", "task_number", where=_UNFINISHED_SQL),
+        partial_index("ix_jobs_snapshot", "id", where="snapshot IS NOT NULL"),
+        partial_index("ix_jobs_anytime", "id", where="anytime IS NOT NULL"),
+        # Finds each owner's oldest waiting job of each kind in one step.
+        Index("ix_jobs_owner_id_state_kind_id", "owner_id", "state", "kind", "id"),
+        Index("ix_jobs_owner_id_kind_id", "owner_id", "kind", "id"),
+        Index("ix_jobs_kind_id", "kind", "id"),
+        partial_index("ix_jobs_archive_key", "archive_key", where="archive_key IS NOT NULL"),
+        partial_index(
+            "ix_jobs_archives", "model_id", "archive_bytes", where="archive_key IS NOT NULL"
+        ),
+        Index("ix_jobs_model_id_id", "model_id", "id"),
+        Index("ix_jobs_model_id_state_id", "model_id", "state", "id"),
+    )
+
+
+class Event(Table):
+    """Events of a job, in order; `type` is state, progress, metric, log or snapshot."""
+
+    __tablename__ = "events"
+    id: Mapped[int] = mapped_column(SERIAL, primary_key=True, autoincrement=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    type: Mapped[str] = mapped_column(String(16))
+    data: Mapped[EventData] = mapped_column(JSON_COLUMN)
+    at: Mapped[float] = mapped_column(index=True)
+    # Otherwise SQLite could give ids of deleted rows again, which readers have passed already.
+    __table_args__ = (Index("ix_events_job_id_id", "job_id", "id"), {"sqlite_autoincrement": True})
+
+
+class OwnerEvent(Table):
+    """Events of an owner's models, in the order of commits: see `core.database.owner_events`.
+
+    There are no foreign keys: checking one locks another row, and these rows are written after all
+    other locks.
+    """
+
+    __tablename__ = "owner_events"
+    id: Mapped[int] = mapped_column(SERIAL, primary_key=True, autoincrement=True)
+    owner_id: Mapped[str] = mapped_column(String(40))
+    model_id: Mapped[str] = mapped_column(String(40))
+    job_id: Mapped[str | None] = mapped_column(String(40))
+    type: Mapped[str] = mapped_column(String(16))  # job, version, alias
+    data: Mapped[OwnerEventData] = mapped_column(JSON_COLUMN)
+    at: Mapped[float] = mapped_column(index=True)
+    __table_args__ = (
+        Index("ix_owner_events_owner_id_type_id", "owner_id", "type", "id"),
+        Index("ix_owner_events_model_id_type_id", "model_id", "type", "id"),
+        Index("ix_owner_events_type_id", "type", "id"),
+        {"sqlite_autoincrement": True},
+    )
+
+
+class WorkerReport(Table):
+    """A worker, its last report, and the device that it runs jobs on, see core.jobs.workers."""
+
+    __tablename__ = "workers"
+    worker: Mapped[str] = mapped_column(String(120), primary_key=True)
+    device: Mapped[str] = mapped_column(String(4))  # cpu or cuda
+    gpus: Mapped[int]  # number of CUDA devices; 0 for a CPU worker
+    # reason why its device cannot be used; null: it claims jobs
+    problem: Mapped[str | None] = mapped_column(Text)
+    seen_at: Mapped[float]
+    # time since when the database has responded to it, up to `seen_at`; null: unknown
+    answers_since: Mapped[float | None]
+    __table_args__ = (Index("ix_workers_device_seen_at", "device", "seen_at"),)

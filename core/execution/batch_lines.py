@@ -1,0 +1,80 @@
+"""Log lines about a job's batch: what was decoded, and what was left out and why."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from core.database import job_log
+from core.database.job_log import Line
+from core.ingest.ingest import Ingested
+
+EXAMPLES = 3
+"""Maximum number of rejected images named in the log; the task's report has more."""
+# Each is a line of the log; the task's report has all of them.
+MAX_NOTES = 10
+MAX_PATH = 100
+"""Maximum number of characters of a path; its end is kept, since that is the most specific."""
+
+
+def describe_decoded(made: Ingested) -> list[Line]:
+    """Return lines about the images to learn from, those left out, and warnings."""
+    total = made.n_train + made.n_held_out
+    content = (
+        f"{_format_count(total, 'image')} of {_format_count(len(made.classes), 'class', 'classes')}"
+    )
+    held_out = (
+        f"{made.n_held_out:,} held out to measure"
+        if made.n_held_out
+        else "none held out to measure"
+    )
+    summary: Line = ("info", f"Decoded {content}: {made.n_train:,} to learn from, {held_out}.")
+    return [summary, *left_out(made.report), *(("warning", text) for text in made.warnings)]
+
+
+def left_out(report: Mapping[str, Any]) -> list[Line]:
+    """Return the log lines of a report (`core.ingest.ingest`): rejected and ignored images."""
+    log_lines: list[Line] = []
+    count = int(report.get("rejected_count") or 0)
+    if count:
+        examples = _list_examples(report.get("rejected") or [], count)
+        log_lines.append(("warning", f"{_format_count(count, 'image')} rejected: {examples}."))
+    if ignored := int(report.get("ignored") or 0):
+        log_lines.append(
+            ("info", f"{_format_count(ignored, 'file')} ignored: not an image of a class.")
+        )
+    if duplicates := int(report.get("duplicates") or 0):
+        text = "image repeats another one" if duplicates == 1 else "images repeat others"
+        log_lines.append(("info", f"{duplicates:,} {text} of the batch, byte for byte."))
+    if alike := int(report.get("near_conflicts_count") or 0):
+        text = "image looks like one" if alike == 1 else "images look like others"
+        log_lines.append(("info", f"{alike:,} {text} under another label; see the task's report."))
+    log_lines += [
+        ("info", _make_sentence(str(note))) for note in list(report.get("notes") or [])[:MAX_NOTES]
+    ]
+    return log_lines
+
+
+def log_report(session: Session, job_id: str, report: Mapping[str, Any], now: float) -> None:
+    """Write the lines of a report to the log, in the caller's transaction."""
+    for log_line in left_out(report):
+        job_log.add_line(session, job_id, log_line, now)
+
+
+def _list_examples(rejected: Sequence[Mapping[str, Any]], count: int) -> str:
+    """Name the first rejected images with their reasons."""
+    named = [f"{str(each['path'])[-MAX_PATH:]} ({each['reason']})" for each in rejected[:EXAMPLES]]
+    more = count - len(named)
+    if more:
+        named.append(
+            f"and {more:,} more, see the task's report" if named else "see the task's report"
+        )
+    return "; ".join(named)
+
+
+def _format_count(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def _make_sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"

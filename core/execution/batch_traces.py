@@ -1,0 +1,140 @@
+"""Comparison of a batch with earlier tasks: near duplicates and contradicting labels."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import load_only
+
+from core.contract.reports.report import BatchReport
+from core.database.session import Database
+from core.database.tables import Model, Task
+from core.errors import StoreCorrupt
+from core.ingest.dataset import Images, open_dataset
+from core.ingest.findings.batch_data import Earlier, beside_earlier
+from core.ingest.findings.contradictions import Contradictions, describe_conflicts, find_earlier
+from core.ingest.findings.traces import Traces, read_traces
+from core.ingest.ingest import Ingested, picture_of
+from core.lineage.standing import Standing
+from core.storage import Blobs
+
+MOST_TASKS = 1_000
+"""Maximum number of earlier tasks to compare with, newest first."""
+TOGETHER = 200_000
+"""Maximum number of images of earlier tasks compared with a batch at once."""
+
+
+class _Task(NamedTuple):
+    """An earlier task: number, digest of its traces, and True if the lineage was taught it."""
+
+    number: int
+    traces_sha256: str | None
+    is_learned: bool
+
+
+def compare_with_earlier(
+    db: Database,
+    blobs: Blobs,
+    model: Model,
+    before: int | None,
+    made: Ingested,
+    *,
+    near: bool = True,
+) -> Ingested:
+    """Return the batch with a report of contradictions and near duplicates in earlier tasks.
+
+    Only tasks that the lineage was taught can contradict: a discarded one may be the wrong copy of
+    this batch. In the task scenario each task has its own classes, so none contradicts another.
+
+    Args:
+        before: number of the batch's own task; None if it has none, so that all tasks are earlier.
+        near: look for near duplicates, too.
+    """
+    batch_traces = read_traces(made.traces)
+    contradictions, not_compared = Contradictions.from_report(made.report), list[int]()
+
+    def load_picture(row: int) -> Images:
+        # Opened only here: pictures are made of the first few contradictions alone.
+        return picture_of([open_dataset(path) for path in (made.train, made.held_out)])(row)
+
+    def iterate_earlier(tasks: Iterator[_Task]) -> Iterator[Earlier]:
+        together: list[tuple[int, Traces]] = []
+        for task in tasks:
+            traces = (
+                None if task.traces_sha256 is None else _try_read_traces(blobs, task.traces_sha256)
+            )
+            if task.is_learned and model.scenario != "task":
+                if (
+                    batch_traces.pixels is not None
+                    and traces is not None
+                    and traces.pixels is not None
+                ):
+                    together.append((task.number, traces))
+                else:
+                    # Traces of earlier releases lack digests of the pixels.
+                    not_compared.append(task.number)
+            # In groups: all tasks at once may not fit into memory, one by one takes longer.
+            if sum(len(one.names) for _, one in together) > TOGETHER:
+                find_earlier(contradictions, batch_traces, together, load_picture)
+                together.clear()
+            yield Earlier(task.number, traces)
+        if together:
+            find_earlier(contradictions, batch_traces, together, load_picture)
+
+    earlier = iterate_earlier(_iterate_tasks(db, model.id, before))
+    data = made.report["data"]
+    if near:
+        data = {
+            **data,
+            "near_duplicates": beside_earlier(data["near_duplicates"], batch_traces, earlier),
+        }
+    else:
+        # Without a reader, the generator would compare nothing.
+        for _ in earlier:
+            pass
+    report: BatchReport = {
+        **made.report,
+        **contradictions.to_report(),
+        "data": {**data, "conflicts": contradictions.equal.count},
+        # Contradictions are found while the tasks are iterated.
+        "conflicts_not_compared": sorted(not_compared),
+    }
+    summary = describe_conflicts(report)
+    other_warnings = [text for text in made.warnings if text != describe_conflicts(made.report)]
+    return replace(
+        made, report=report, warnings=[summary, *other_warnings] if summary else other_warnings
+    )
+
+
+def _iterate_tasks(db: Database, model_id: str, before: int | None) -> Iterator[_Task]:
+    """Yield tasks that still have images or hashes, the newest first."""
+    has_data = or_(Task.traces_sha256.is_not(None), Task.held_out_sha256.is_not(None))
+    query = select(Task).where(
+        Task.model_id == model_id, has_data, Task.held_out_deleted_at.is_(None)
+    )
+    if before is not None:
+        query = query.where(Task.number < before)
+    query = query.order_by(Task.number.desc()).limit(MOST_TASKS)
+    with db.read() as session:
+        rows = session.scalars(
+            # The rest of the row contains the task's whole report.
+            query.options(load_only(Task.number, Task.traces_sha256, Task.standing))
+        )
+        tasks = [
+            _Task(task.number, task.traces_sha256, task.standing == Standing.LEARNED)
+            for task in rows
+        ]
+    # Outside of the transaction, which must not stay open while tasks are compared.
+    yield from tasks
+
+
+def _try_read_traces(blobs: Blobs, sha256: str) -> Traces | None:
+    """Read the traces of a task.
+
+    Return None if they are gone or damaged, since the batch is learned all the same.
+    """
+    try:
+        return read_traces(blobs.fetch_file(sha256))
+    except (StoreCorrupt, ValueError):
+        return None

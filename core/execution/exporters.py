@@ -1,0 +1,77 @@
+"""Export of ONNX graphs in this worker: available packages, reports to the API, and a limit on
+concurrent exports.
+"""
+
+import functools
+import importlib.util
+
+from sqlalchemy import func, select, update
+
+from core.database.kinds import Kind
+from core.database.session import Database
+from core.database.states import LEASED, State
+from core.database.tables import ExportJob, Job
+from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.put_off import PutOff
+from core.retention import references
+from core.versions import exporters
+
+WAIT_S = 10.0
+"""Seconds after which a job that has to wait looks again, unless another export ends first."""
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+
+
+@functools.cache
+def has_packages() -> bool:
+    """Return True if all packages are installed; looked up once, without importing them."""
+    return all(importlib.util.find_spec(name) is not None for name in PACKAGES)
+
+
+def report_worker(db: Database, worker: str) -> None:
+    """Report that this worker can export, if it can."""
+    if has_packages():
+        with db.write() as session:
+            exporters.record_worker(session, worker, db.now(session))
+
+
+def take_turn(db: Database, claim: Claim, limit: int) -> None:
+    """Begin to export, unless the maximum number of jobs are exporting.
+
+    Raises:
+        PutOff: `limit` jobs are exporting now.
+        LeaseLost: the job belongs to another worker by now.
+    """
+    with db.write() as session:
+        lock_claimed_job(session, claim)
+        references.lock_exclusive(
+            session
+        )  # one at a time, so that jobs of the same moment see each other
+        # The fence excludes an earlier attempt that died while it was exporting.
+        leased = Job.state.in_(sorted(str(state) for state in LEASED))
+        exporting_jobs = (
+            select(func.count())
+            .select_from(ExportJob)
+            .join(Job, Job.id == ExportJob.job_id)
+            .where(leased, Job.fence == ExportJob.fence, Job.id != claim.job_id)
+        )
+        if (session.scalar(exporting_jobs) or 0) >= limit:
+            raise PutOff(f"{limit} jobs export, the most at once: PERENNIAL_MAX_EXPORTS", WAIT_S)
+        mine = ExportJob.job_id == claim.job_id
+        session.execute(update(ExportJob).where(mine).values(fence=claim.fence))
+
+
+def end_turn(db: Database, claim: Claim) -> None:
+    """Mark the job's export as ended, and let waiting exports look again at once."""
+    with db.write() as session:
+        session.execute(
+            update(ExportJob).where(ExportJob.job_id == claim.job_id).values(fence=None)
+        )
+        waiting = (
+            Job.kind == str(Kind.EXPORT),
+            Job.state == str(State.QUEUED),
+            Job.id != claim.job_id,
+        )
+        session.execute(
+            # They would otherwise wait out their pause beside a free place.
+            update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None)
+        )

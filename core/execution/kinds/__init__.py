@@ -1,0 +1,23 @@
+"""The kinds of jobs, one file each; add another kind as a file in this folder and a line here.
+
+The queue works the same for all: claim, lease, fence, strikes, events, pause, cancel. A worker
+claims only kinds that are listed here.
+"""
+
+from core.execution.kinds.export import EXPORT
+from core.execution.kinds.fetch import FETCH
+from core.execution.kinds.kind import Done, Kind, Work
+from core.execution.kinds.learn import LEARN
+from core.execution.kinds.validate import VALIDATE
+
+__all__ = ["KINDS", "Done", "Kind", "Work"]
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        LEARN,
+        VALIDATE,
+        FETCH,
+        EXPORT,
+    )
+}

@@ -1,0 +1,134 @@
+"""Export job: a process writes and checks a download, and the worker packs and stores it.
+
+A lost attempt starts over. The same version gives the same bytes, so two attempts store one file.
+"""
+
+import json
+import time
+from pathlib import Path
+
+from sqlalchemy import delete
+
+from core.contract.jobs.export_job import ExportResult
+from core.contract.reports.report import ExportReport
+from core.database.kinds import Kind as Name
+from core.database.states import Action, find_next_state
+from core.database.tables import Export, Model
+from core.errors import Unavailable
+from core.execution import exporters
+from core.execution.exporting import Wanted, prepare_export, read_requested_export
+from core.execution.kinds.kind import Advice, Done, Kind, Work
+from core.export.format import PartFile, Version
+from core.export.registry import FORMATS
+from core.failpoints import hit_failpoint
+from core.ingest.ingest import Stopped
+from core.jobs.fence import lock_claimed_job
+from core.recipe.catalogue import load_catalogue
+from core.retention import damage, references
+from core.storage import Blobs
+from core.telemetry import EXPORT_BYTES, EXPORT_SECONDS
+from core.usage import stored_bytes
+
+ADVICE = Advice(
+    time="(PERENNIAL_MAX_EXPORT_S). The version can be had as format=safetensors.",
+    memory="Raise it, or take the version as format=safetensors.",
+)
+
+
+def _run(work: Work) -> Done | None:
+    """Export while fewer than the maximum number of jobs do."""
+    exporters.take_turn(work.db, work.claim, work.settings.max_exports)
+    try:
+        return _make_download(work)
+    # Also after an error, so that exports that wait look again at once.
+    finally:
+        exporters.end_turn(work.db, work.claim)
+
+
+def _make_download(work: Work) -> Done | None:
+    """Make the download and its report; None if the process was stopped."""
+    begin = time.monotonic()
+    order = read_requested_export(work.db, work.claim)
+    blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=damage.Marks(work.db))
+    spec = prepare_export(work.db, blobs, work.settings, order, work.folder)
+    # Fetching may take long, and the process that follows takes even longer.
+    if work.must_stop():
+        raise Stopped
+    out = work.process(spec)
+    if out is None:
+        return None
+    result = ExportResult.from_json(json.loads((out / "result.json").read_text()))
+    sha256, size = _store_download(work, blobs, order, out)
+    EXPORT_SECONDS.observe(time.monotonic() - begin)
+    EXPORT_BYTES.inc(size)
+    report: ExportReport = {
+        "version": order.number,
+        "format": order.format,
+        "sha256": sha256,
+        "bytes": size,
+        "opset": result.opset,
+        "max_difference": result.max_difference,
+        "tolerance": result.tolerance,
+        "batches": result.batches,
+        "images": result.images,
+        "held_out_images": result.held_out_images,
+        "exporter": result.exporter.to_json(),
+    }
+    summary = (
+        f"Version {order.number} can be downloaded as {order.format}: {size:,} bytes. No "
+        f"probability differs from the version's by more than {result.max_difference:.1e}, over "
+        f"{result.images + result.held_out_images} images."
+    )
+    return Done(report, [("info", summary)])
+
+
+def _store_download(work: Work, blobs: Blobs, order: Wanted, made: Path) -> tuple[str, int]:
+    """Pack the output, store and register it, and return its digest and size in bytes.
+
+    Raises:
+        LeaseLost: the job belongs to another worker by now.
+        WrongState: a stop was requested; nothing was registered.
+    """
+    form = FORMATS[order.format]
+    file = work.folder / f"export.{form.suffix}"
+    parts = [PartFile(name, blobs.fetch_file(sha256), sha256) for name, _, sha256 in order.parts]
+    form.write(
+        file, Version(order.manifest, parts, load_catalogue(work.settings), made, order.sure)
+    )
+    sha256, size = blobs.put_file(file, move=True)
+    hit_failpoint("export-stored")
+    with work.db.write() as session:
+        job = lock_claimed_job(session, work.claim)
+        # Raises if a stop was requested, before anything is registered.
+        find_next_state(job.state, Action.FINISH)
+        # Until the transaction ends, no sweep deletes the blob that it is about to name.
+        references.lock_shared(session)
+        if not blobs.has(sha256):  # deleted as unused after it was stored
+            raise Unavailable("The download was removed before anything named it.")
+        mine = (Export.version_id == order.version_id, Export.format == order.format)
+        # An earlier download of this version may still have its row.
+        session.execute(delete(Export).where(*mine))
+        now = work.db.now(session)
+        session.add(
+            Export(
+                version_id=order.version_id,
+                format=order.format,
+                sha256=sha256,
+                bytes=size,
+                created_at=now,
+            )
+        )
+        session.flush()
+        stored_bytes.add_size(session, session.get_one(Model, order.model_id).owner_id, size)
+    hit_failpoint("export-made")
+    return sha256, size
+
+
+EXPORT = Kind(
+    str(Name.EXPORT),
+    priority=2,
+    longest_s=lambda settings: settings.max_export_s,
+    run=_run,
+    able=exporters.has_packages,
+    advice=ADVICE,
+)

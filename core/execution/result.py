@@ -1,0 +1,107 @@
+"""The result that a job's child process leaves: `result.json`, and one safetensors file per part.
+
+The child runs our own code but is another process, so its result is checked before it becomes a
+version.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import ValidationError
+
+from core.contract.jobs.job_result import AnytimeResult, JobResult, LearnedNetwork, ResultPart
+
+# A name becomes a row's key, which has at most 100 characters.
+_PART = re.compile(r"[a-z0-9][a-zA-Z0-9._-]{0,99}")
+_Said = TypeVar("_Said", bound=LearnedNetwork)
+
+
+@dataclass(frozen=True)
+class PartFile:
+    """A part of the new version that is still a local file."""
+
+    name: str
+    type: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class ResultFolder(Generic[_Said]):
+    """A child's whole result; None in `document` stands for numbers that are not finite."""
+
+    document: _Said
+    parts: list[PartFile]
+    folder: Path
+
+
+def read_result(folder: Path) -> ResultFolder[JobResult]:
+    """Read and check the result of a finished job.
+
+    Raises:
+        ValueError: it is not a complete result.
+    """
+    result = _read_folder(folder, JobResult)
+    for cell in result.document.results:
+        # A wrong count would stay in the matrix, since versions are immutable.
+        if not (0 <= cell.correct <= cell.total and 0 <= cell.count <= cell.total):
+            raise ValueError(
+                f"The job's measurement of task {cell.task} is impossible: {cell.to_json()}."
+            )
+    document = result.document
+    files = [one.file for one in document.answers] + [
+        one.file for one in document.held_out_features
+    ]
+    for file in [*files, *([] if document.totals is None else [document.totals])]:
+        if not _is_inside(folder, file):
+            raise ValueError(f"The job's file {file!r} is not a file of its result.")
+    return result
+
+
+def read_anytime(folder: Path) -> ResultFolder[AnytimeResult]:
+    """Read and check the folder of a best state.
+
+    Raises:
+        ValueError: it is not complete.
+    """
+    return _read_folder(folder, AnytimeResult)
+
+
+def _read_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
+    try:
+        text = (folder / "result.json").read_text()
+        document = kind.from_json(json.loads(text, parse_constant=_not_finite))
+    except (FileNotFoundError, ValidationError) as error:
+        raise ValueError(
+            f"The job left no complete result: {type(error).__name__} {error}."
+        ) from error
+    parts = [_check_part(folder, part) for part in document.parts]
+    # Rows of parts are keyed by name, so a second one could not be stored.
+    if len({part.name for part in parts}) != len(parts):
+        raise ValueError("The job's result names a part twice.")
+    return ResultFolder(document, parts, folder)
+
+
+def _not_finite(_name: str) -> None:
+    """Return None in place of NaN and infinities, which JSON does not have."""
+
+
+def _check_part(folder: Path, part: ResultPart) -> PartFile:
+    """Return the local file of a part after checking that it is inside the folder.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not _PART.fullmatch(part.name) or not _is_inside(folder, part.file):
+        raise ValueError(
+            f"The job's part {part.name!r} ({part.file!r}) is not a file of its result."
+        )
+    return PartFile(part.name, part.type, (folder / part.file).resolve())
+
+
+def _is_inside(folder: Path, file: str) -> bool:
+    path = (folder / file).resolve()
+    # Resolved on both sides, so that a link in the folder cannot lead out of it.
+    return path.is_relative_to(folder.resolve()) and path.is_file()

@@ -1,0 +1,209 @@
+"""Snapshots of running jobs: registered under the fence, fetched to resume, and removed.
+
+A snapshot's key is `snapshots/<job>/<fence>-<number>/…`, so two attempts never write the same key.
+It is valid once its row lists the digest of every file; before that it is garbage. A snapshot
+records its origin (recipe, parent, format), and a job resumes only from one of its own origin.
+After an update, a paused or interrupted job resumes from its snapshot. If the new code cannot,
+because the format or the content does not fit, the job learns its task from the start and logs
+that.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.jobs.job_event import SnapshotEvent
+from core.contract.jobs.snapshot import StoredSnapshot, StoredState
+from core.database import job_log
+from core.database.session import Database
+from core.database.tables import Event, Job, Version
+from core.errors import LeaseLost, StoreCorrupt
+from core.failpoints import hit_failpoint
+from core.jobs.fence import Claim, lock_claimed_job
+from core.storage import Store
+
+SNAPSHOT_FORMAT = 1
+"""Format of snapshots; increase it when older snapshots must not be used any more."""
+# The name of a file becomes the end of its key in the store.
+_NAME = re.compile(r"[a-z0-9][a-zA-Z0-9._-]*")
+
+
+def prefix_of(job_id: str) -> str:
+    """Return the prefix of a job's snapshots in the store."""
+    return f"snapshots/{job_id}/"
+
+
+def order_of(key: str) -> tuple[int, int]:
+    """Return (fence, number) of the key of a snapshot or best state.
+
+    Later states of a job compare greater.
+    """
+    fence, _, number = key.split("/")[2].partition("-")
+    return int(fence), int(number)
+
+
+def compute_origin(job: Job) -> str:
+    """Return a digest of everything that a snapshot depends on.
+
+    A job resumes only from a snapshot with its own digest.
+    """
+    return _compute_digest(job, format=SNAPSHOT_FORMAT)
+
+
+def _list_origins(session: Session, job: Job) -> list[str]:
+    """Return the origins of snapshots from which the job can resume.
+
+    Before format 1, the origin had the code version instead of the format: that of the job's
+    parent, unless an update came between the two.
+    """
+    query = select(Version).where(
+        Version.model_id == job.model_id, Version.number == job.parent_version
+    )
+    parent = session.scalars(query).one_or_none()
+    code = None if parent is None else parent.manifest.code_version
+    return [compute_origin(job), *([] if code is None else [_compute_digest(job, code=code)])]
+
+
+def _compute_digest(job: Job, **made_by: str | int) -> str:
+    # The resources of a job do not change what it learns; `resume_on` says where its snapshot may
+    # be continued.
+    recipe = {name: value for name, value in job.recipe.items() if name != "resources"}
+    parts = {"recipe": recipe, "parent": job.parent_version, **made_by}
+    # Sorted, since a database may return the fields of JSON in another order.
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def register(db: Database, store: Store, claim: Claim, path: Path, event: SnapshotEvent) -> None:
+    """Upload a complete snapshot folder, register it, and delete the job's earlier snapshots.
+
+    Args:
+        path: folder with plain files only.
+        event: event of the child; its stage, epoch and step are stored.
+
+    Raises:
+        LeaseLost: the job belongs to another claim; nothing was registered or deleted.
+    """
+    with db.read() as session:
+        # A new number each time: files of a registered snapshot are never overwritten.
+        number = next_number(session.get_one(Job, claim.job_id).snapshot, claim)
+    key = f"{prefix_of(claim.job_id)}{claim.fence:08d}-{number:06d}/"
+    files = upload_files(store, key, sorted(path.iterdir()))
+    hit_failpoint("snapshot-stored")
+    where = {"stage": event.stage, "epoch": event.epoch, "step": event.step}
+    try:
+        with db.write() as session:
+            job = lock_claimed_job(session, claim)
+            job.snapshot = StoredSnapshot(
+                key=key,
+                files=files,
+                fence=claim.fence,
+                number=number,
+                origin=compute_origin(job),
+                **where,
+            )
+            # A snapshot is progress, and only losses without progress count against a job.
+            job.strikes = 0
+            job.resume_on = _resume_on(job, claim)
+            session.add(Event(job_id=job.id, type="snapshot", data=where, at=db.now(session)))
+    except LeaseLost:
+        for name in files:  # no other claim uses these objects, and they were never registered
+            store.delete(key + name)
+        raise
+    hit_failpoint("snapshot-registered")
+    drop_older(store, prefix_of(claim.job_id), claim.fence, number)
+
+
+def _resume_on(job: Job, claim: Claim) -> str | None:
+    """Return the kind of device on which the job must resume from this snapshot.
+
+    None if the recipe leaves that open, or the worker does not say what it ran on.
+    """
+    may_move = job.recipe.get("resources", {}).get("resume") == "any"
+    return None if may_move or claim.device == "auto" else claim.device
+
+
+def next_number(registered: StoredState | None, claim: Claim) -> int:
+    """Return the number of the next state that an attempt stores, from 1.
+
+    Args:
+        registered: state of the job at present.
+    """
+    return (
+        registered.number + 1 if registered is not None and registered.fence == claim.fence else 1
+    )
+
+
+def upload_files(store: Store, key: str, files: Sequence[Path]) -> dict[str, tuple[str, int]]:
+    """Store files under `key` followed by their names; return (SHA-256, bytes) by name.
+
+    Raises:
+        ValueError: an entry is not a plain file.
+    """
+    stored: dict[str, tuple[str, int]] = {}
+    for file in files:
+        if not _NAME.fullmatch(file.name) or not file.is_file():
+            raise ValueError(f"A state of a job holds plain files only, not {file.name!r}.")
+        with file.open("rb") as handle:
+            stored[file.name] = (
+                hashlib.file_digest(handle, "sha256").hexdigest(),
+                file.stat().st_size,
+            )
+        store.put_file(key + file.name, file)
+    return stored
+
+
+def drop_older(store: Store, prefix: str, fence: int, number: int) -> None:
+    """Delete everything that a job stored under `prefix` before this state, registered or not."""
+    # Listed to the end first, since deletions could disturb the listing.
+    for info in list(store.list(prefix)):
+        if order_of(info.key) < (fence, number):
+            store.delete(info.key)
+
+
+def fetch(db: Database, store: Store, claim: Claim, folder: Path) -> Path | None:
+    """Copy the job's snapshot into `folder` and return the folder.
+
+    Return None if there is none to resume from. A snapshot that is damaged, or has another recipe,
+    parent or format, is ignored: the job starts over, and logs that.
+    """
+    with db.read() as session:
+        job = session.get_one(Job, claim.job_id)
+        snapshot = job.snapshot
+        fits = snapshot is not None and snapshot.origin in _list_origins(session, job)
+    if snapshot is None:
+        return None
+    # Another recipe or parent would end in other bits than an undisturbed job.
+    if not fits:
+        _leave_out(db, claim, "it was made by another recipe, parent or format")
+        return None
+    folder.mkdir(parents=True)
+    try:
+        for name, (sha256, _) in snapshot.files.items():
+            digest = hashlib.sha256()
+            with (folder / name).open("wb") as handle:
+                for chunk in store.read(snapshot.key + name):
+                    digest.update(chunk)
+                    handle.write(chunk)
+            # Snapshots exist for minutes and are not scrubbed, so they are verified when they are
+            # used.
+            if digest.hexdigest() != sha256:
+                raise StoreCorrupt(f"{snapshot.key}{name} has another digest than was registered.")
+    except StoreCorrupt as error:
+        _leave_out(db, claim, error.detail)
+        return None
+    return folder
+
+
+def _leave_out(db: Database, claim: Claim, why: str) -> None:
+    """Log that the snapshot is unusable, and let the job run on any device."""
+    with db.write() as session:
+        job = lock_claimed_job(session, claim)
+        # Without a snapshot, nothing ties the job to the kind of device that it began on.
+        job.resume_on = None
+        text = f"The snapshot is unusable, the task is learned again: {why}"
+        job_log.add_line(session, job.id, ("warning", text), db.now(session))

@@ -1,0 +1,63 @@
+"""Totals of a model: one blob with the sums and features of all its tasks for the next job.
+
+Each version stores the sums and features of its own task, so that any version can be continued. A
+job that continues the newest version reads their totals instead, whatever the number of tasks.
+Totals are derived data: if they are missing, or made of other parts, the job reads the parts of all
+tasks in order, and leaves totals with the same bits. They contain features of training images, so
+they are deleted in the transaction that deletes any of these (`core.retention.totals`).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.contract.jobs.job_result import JobResult
+from core.contract.manifest import PER_TASK
+from core.database.tables import Model, Part
+from core.execution.result import ResultFolder
+from core.storage import Blobs
+
+
+@dataclass(frozen=True)
+class StoredTotals:
+    """A stored blob of totals, and the file that it was made from."""
+
+    sha256: str
+    bytes: int
+    path: Path
+
+
+def is_covered(part: Part) -> bool:
+    """Return True for a part that totals represent."""
+    return part.type in PER_TASK and part.deleted_at is None
+
+
+def make_key(parts: Iterable[Part]) -> str:
+    """Return a digest of those parts of a version and its ancestors that totals represent."""
+    # Deleted features change the key, so that totals with them are never used again.
+    covered = sorted((part.name, part.sha256) for part in parts if is_covered(part))
+    return hashlib.sha256(json.dumps(covered).encode()).hexdigest()
+
+
+def store_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> StoredTotals | None:
+    """Store the totals of a result; return None if its method has none."""
+    if result.document.totals is None:
+        return None
+    path = result.folder / result.document.totals
+    return StoredTotals(*blobs.put_file(path, link=True), path)
+
+
+def write_totals(model: Model, stored: StoredTotals, parts: Iterable[Part]) -> int:
+    """Record totals in the model's row instead of the previous ones, whose blob the caller deletes.
+
+    Args:
+        parts: parts of the new version and its ancestors.
+
+    Returns:
+        Number of added bytes.
+    """
+    model.totals_sha256, model.totals_bytes = stored.sha256, stored.bytes
+    model.totals_key = make_key(parts)
+    return stored.bytes

@@ -1,0 +1,268 @@
+"""First half of a job: turn the uploaded archive into a checked dataset.
+
+Decoding runs in separate processes (`core.ingest`). Its output is stored under its digest first;
+then one transaction names it. A crash before that leaves only blobs that the sweep removes, and a
+crash after it finds the dataset there. The raw archive is deleted once its dataset is committed.
+"""
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.base import ModelBase
+from core.contract.reports.report import BatchReport
+from core.database import job_log
+from core.database.jobs import change_state
+from core.database.session import Database
+from core.database.states import Action
+from core.database.tables import Job, Model, Task
+from core.errors import (
+    ArchiveHostile,
+    ArchiveInvalid,
+    ArchiveTooLarge,
+    LabelsInvalid,
+    Rejected,
+)
+from core.execution import batch_lines
+from core.execution.batch_traces import compare_with_earlier
+from core.failpoints import hit_failpoint
+from core.ingest.decoding.decoder import SMALL_SIDE
+from core.ingest.decoding.resizing import Resizing
+from core.ingest.findings.contradictions import require_none
+from core.ingest.first_report import after_decoding
+from core.ingest.ingest import Ingested, IngestOptions, Monitor, ingest_archive
+from core.ingest.layout import reading_of
+from core.ingest.limits import Limits
+from core.jobs.fence import Claim, lock_claimed_job
+from core.packaged import imagenet_base, packaged_base
+from core.recipe.passes import pass_of
+from core.retention import damage, references
+from core.retention.damage import Marks
+from core.settings import Settings
+from core.storage import Blobs, Store
+from core.storage.blobs import Damaged, require_digest, verify_chunks
+from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
+from core.usage import stored_bytes
+
+_SMALL_SHARE = 0.5
+"""Share of small images above which a batch counts as one of small images."""
+
+
+def validate_archive(
+    db: Database,
+    store: Store,
+    claim: Claim,
+    settings: Settings,
+    folder: Path,
+    monitor: Monitor,
+) -> None:
+    """Decode the claimed job's archive and move the job on to running.
+
+    Args:
+        folder: an empty folder for the dataset files; the caller deletes it.
+
+    Raises:
+        StoreCorrupt: the stored archive is damaged.
+        Rejected: the batch is unusable; `extra["report"]` says why. The caller calls
+            `claim.reject`.
+        LeaseLost: the claim is no longer the job's; nothing was changed.
+        WrongState: a stop was requested meanwhile; nothing was changed.
+    """
+    with db.read() as session:
+        task = session.get_one(Task, claim.task_id)
+        model = session.get_one(Model, claim.model_id)
+        policy = session.get_one(Job, claim.job_id).recipe.get("data_report", "warn")
+    if task.archive_key is None:
+        raise Rejected(f"The archive of task {task.number} is gone; upload the batch again.")
+    archive = Archive(
+        task.archive_key, task.sha256, task.media_type, task.report, list(task.classes)
+    )
+    begin = time.monotonic()
+    path = fetch_archive(db, store, model.id, archive, folder)
+    made = decode_batch(path, archive, model, settings, folder, monitor)
+    blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
+    made = compare_with_earlier(db, blobs, model, task.number, made, near=policy != "off")
+    # A contradiction with an earlier task shows only now that the pixels are known.
+    require_none(made.report)
+    files = [made.train, made.held_out, made.traces]
+    # With the link, the job need not download what it learns from next.
+    digests = [blobs.put_file(path, link=True)[0] for path in files]
+    INGEST_SECONDS.observe(time.monotonic() - begin)
+    INGEST_IMAGES.inc(made.n_train + made.n_held_out)
+    hit_failpoint("ingest-stored")
+    with db.write() as session:
+        # Until the transaction ends, no sweep deletes the blobs that it is about to name.
+        references.lock_shared(session)
+        for sha256, path in zip(digests, files, strict=True):
+            if not blobs.has(sha256):  # it was deleted as unused after it was stored
+                blobs.put_file(path)
+        # The lock comes after the slow calls to the store, since heartbeats need this row.
+        job = lock_claimed_job(session, claim)
+        task = _fill_task(session, claim, made, digests)
+        archive_key = task.archive_key
+        now = db.now(session)
+        for log_line in batch_lines.describe_decoded(made):
+            job_log.add_line(session, job.id, log_line, now)
+        change_state(session, job, Action.START, now)
+        session.flush()
+        size = sum(path.stat().st_size for path in files)
+        stored_bytes.add_size(session, job.owner_id, size)
+    hit_failpoint("ingest-committed")
+    forget_archive(db, store, task.id, archive_key)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A stored batch: its key, the sha256 of its bytes, its media type, and the findings of its
+    submit."""
+
+    key: str
+    sha256: str
+    media_type: str
+    report: BatchReport
+    classes: Collection[str] = ()
+
+
+def decode_batch(
+    path: Path,
+    archive: Archive,
+    model: Model,
+    settings: Settings,
+    folder: Path,
+    monitor: Monitor,
+) -> Ingested:
+    """Decode a batch for a model, within the limits of ingest; add the submit's findings to its
+    report.
+
+    Args:
+        path: the archive as a local file, see `fetch_archive`.
+        folder: receives the dataset files.
+
+    Raises:
+        Rejected: the batch is unusable; `extra["report"]` says why, if decoding got so far.
+        Stopped: `monitor.stop` returned True.
+    """
+    options = IngestOptions(
+        image_size=int(model.image["size"]),
+        channels=int(model.image["channels"]),
+        limits=Limits.from_settings(settings),
+        resizing=Resizing.from_json(model.image),
+        reading=reading_of(archive.report.get("reading"), archive.classes),
+        allowed_classes=model.classes if model.scenario == "data" else None,
+        duplicates=archive.report.get("duplicates_policy", "keep"),
+        processes=settings.threads,
+    )
+    try:
+        made = ingest_archive(path, archive.media_type, folder, options, monitor)
+    except (ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid) as error:
+        # The batch is at fault, though only now: meanwhile task 1 of a data model has fixed the
+        # classes.
+        raise Rejected(error.detail, fields=error.fields, extra=error.extra) from error
+    except Rejected as error:
+        error.extra["report"] = after_decoding(archive.report, error.extra["report"])
+        raise
+    hit_failpoint("ingest-decoded")
+    report = after_decoding(archive.report, made.report)
+    advice = advise_small_base(model.base, model.image["size"], made)
+    if advice:
+        report["notes"] = [*report["notes"], *advice]
+    return replace(made, report=report)
+
+
+def advise_small_base(base: ModelBase, size: int, made: Ingested) -> list[str]:
+    """Suggest the small base, and name the seconds it saves, if most images of a batch are
+    small.
+    """
+    images, small = made.n_train + made.n_held_out, made.report.get("small", 0)
+    if base != imagenet_base.NAME or small <= _SMALL_SHARE * images:
+        return []
+    small_size = packaged_base.load_description().size
+    saved = pass_of(base, size).forward_s - pass_of(packaged_base.PACKAGED, small_size).forward_s
+    return [
+        f"{small:,} of {images:,} images have fewer than {SMALL_SIDE} pixels on their longer side, "
+        f"and are enlarged to "
+        f'{size}. A model with "base": "{packaged_base.PACKAGED}" reads them at {small_size} '
+        f"pixels, and saves about "
+        f"{saved * images:,.0f} s of one core in each pass over this batch"
+    ]
+
+
+def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | None) -> None:
+    """Delete a task's raw archive, then its name; after a crash in between, deletion is repeated.
+
+    An archive that another task names as well only loses this task's name.
+    """
+    if archive_key is None:
+        return
+    with db.write() as session:
+        # One at a time: of two tasks that share an archive, the second must see that it is the last.
+        references.lock_exclusive(session)
+        task = session.get_one(Task, task_id, with_for_update=True)
+        other_tasks = (
+            select(Task.id).where(Task.archive_key == archive_key, Task.id != task_id).limit(1)
+        )
+        if session.execute(other_tasks).first() is None:
+            store.delete(archive_key)
+            hit_failpoint("archive-deleted")
+        if task.archive_key == archive_key:
+            task.archive_key = None
+
+
+def _fill_task(session: Session, claim: Claim, made: Ingested, digests: list[str]) -> Task:
+    """Write the result of decoding; digests: of the training part, the held-out part and the
+    traces."""
+    model = session.get_one(Model, claim.model_id, with_for_update=True, populate_existing=True)
+    task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
+    if model.scenario == "data":
+        # task 1 fixes the classes, which is safe since jobs of one model run one by one
+        if model.classes is None:
+            model.classes = list(made.class_list)
+        unknown = sorted(set(made.classes) - set(model.classes))
+        if unknown:
+            raise Rejected(
+                f"This model knows a fixed list of classes; the batch also has "
+                f"{', '.join(unknown[:20])}.",
+                extra={"report": made.report},
+            )
+    task.classes = dict(made.classes)
+    task.n_train, task.n_held_out = made.n_train, made.n_held_out
+    # A retry decodes again, and must not lose what a person has accepted since.
+    settled = task.report.get("settled")
+    task.report = {**made.report, "settled": settled} if settled else made.report
+    task.warnings = [*task.warnings, *(text for text in made.warnings if text not in task.warnings)]
+    task.train_sha256, task.held_out_sha256, task.traces_sha256 = digests
+    task.traces_bytes = made.traces.stat().st_size
+    # Stored features belong to the images of an earlier decoding.
+    task.features_sha256 = task.features_bytes = task.features_key = None
+    task.train_deleted_at = task.held_out_deleted_at = None
+    return task
+
+
+def fetch_archive(
+    db: Database, store: Store, model_id: str, archive: Archive, folder: Path
+) -> Path:
+    """Return the archive as a local file with the uploaded bytes: the folder store's own, or a
+    copy.
+
+    Raises:
+        StoreCorrupt: it is missing or damaged: not the batch's fault.
+    """
+    path, key = folder / "archive", archive.key
+    with damage.explaining_errors(db, model_id):
+        try:
+            local = store.local_path(key)
+            if local is not None:
+                # The file is read in place, so it is verified before any of it is decoded.
+                require_digest(store, key, archive.sha256)
+                return local
+            with path.open("wb") as file:
+                for chunk in verify_chunks(store.read(key), key, archive.sha256):
+                    file.write(chunk)
+        except Damaged:
+            Marks(db).add(key)
+            raise
+    return path

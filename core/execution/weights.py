@@ -1,0 +1,68 @@
+"""Places of pretrained weights, and turns in fetching: the same weights only once at a time."""
+
+from sqlalchemy import func, select, update
+
+from core.database.kinds import Kind
+from core.database.session import Database
+from core.database.states import LEASED, State
+from core.database.tables import Job, Weights
+from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.put_off import PutOff
+from core.retention import references
+from core.storage import Blobs
+
+WAIT_S = 10.0
+"""Seconds after which a job that has to wait looks again, unless another fetch ends first."""
+_LEASED = sorted(str(state) for state in LEASED)
+
+
+def stored_or_mine(
+    db: Database, blobs: Blobs, claim: Claim, repository: str, limit: int
+) -> Weights | None:
+    """Return the weights if they are stored; None if this job must fetch them, and no other will.
+
+    Args:
+        limit: maximum number of jobs that fetch weights at once.
+
+    Raises:
+        PutOff: another job fetches these weights, or enough jobs are fetching.
+        LeaseLost: the job belongs to another worker by now.
+    """
+    with db.write() as session:
+        # A worker without the lease must not keep others from fetching.
+        lock_claimed_job(session, claim)
+        # also one at a time, so that jobs of the same moment see each other
+        references.lock_exclusive(session)
+        row = session.get(Weights, repository)
+        if row is not None and row.sha256 is not None and blobs.has(row.sha256):
+            return row
+        under_way = select(Job.id).where(Job.state.in_(_LEASED), Job.id != claim.job_id)
+        theirs = None if row is None else session.scalar(under_way.where(Job.id == row.job_id))
+        if theirs is not None:
+            raise PutOff("another job brings the same weights", WAIT_S)
+        fetching = select(func.count()).where(Weights.job_id.in_(under_way))
+        if (session.scalar(fetching) or 0) >= limit:
+            raise PutOff(
+                f"{limit} jobs bring weights, the most at once: PERENNIAL_MAX_FETCHES", WAIT_S
+            )
+        if row is None:
+            row = Weights(repository=repository)
+            session.add(row)
+        # If this worker dies, its lease ends and the job is leased no more, which frees the place.
+        row.job_id = claim.job_id
+        return None
+
+
+def end_turn(db: Database, claim: Claim) -> None:
+    """Record that this job fetches nothing any more, and let waiting jobs look again at once."""
+    with db.write() as session:
+        session.execute(update(Weights).where(Weights.job_id == claim.job_id).values(job_id=None))
+        waiting = (
+            Job.kind == str(Kind.FETCH),
+            Job.state == str(State.QUEUED),
+            Job.id != claim.job_id,
+        )
+        session.execute(
+            # They would otherwise wait out their pause, though the weights are there now.
+            update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None)
+        )

@@ -1,0 +1,1 @@
+"""Files of this machine: permissions, reserved space, scratch folders, safetensors headers."""

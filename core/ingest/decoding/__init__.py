@@ -1,0 +1,1 @@
+"""Decoding of images in processes of their own, into square uint8 arrays."""

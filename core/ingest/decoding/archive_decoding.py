@@ -1,0 +1,239 @@
+"""Decoding of one archive's images in worker processes: sources, ranges, and results.
+
+Results are files of the scratch folder with one row per image: pixels, verdict, digest and, for a
+rejected image, the reason. The decoders write them in place.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from core.ingest.decoding import decoder
+from core.ingest.decoding.decoder import DIGEST_BYTES, REASON_BYTES, Plan
+from core.ingest.decoding.pool import Pool, Range, TooManyDeadly, TooSlow
+from core.ingest.decoding.resizing import Resizing
+from core.ingest.inspect import open_read_only
+from core.ingest.layout import IGNORED, Layout
+from core.ingest.limits import Limits
+from core.ingest.members import DEFLATED, Members, unpack_to
+from core.ingest.reader import Contents
+from core.ingest.report import Decoded, too_many_crashes, too_slow
+
+CPU_S = 60
+"""CPU seconds that a decoder may spend on a few images."""
+_RANGE_IMAGES = 256
+_RANGE_BYTES = 8 << 20
+_IMAGES_PER_PROCESS = 1500
+"""Least number of images per decoder; with fewer, starting another one does not pay."""
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """Callbacks of a run that may take long.
+
+    Attributes:
+        progress: called with images done and images in all.
+        stop: called often; True ends the run with Stopped.
+    """
+
+    progress: Callable[[int, int], None] = lambda done, total: None
+    stop: Callable[[], bool] = lambda: False
+
+
+UNMONITORED = Monitor()
+
+
+@dataclass
+class Decoding:
+    """One decoding run: creates the result files, plans the ranges, runs the pool.
+
+    Attributes:
+        scratch: folder for the result files.
+        image_size, channels: size of the result.
+        resizing: conversion of files to images.
+        limits: bounds on the archive.
+        pool: the decoders.
+        monitor: gets the progress in images, and may end the run with Stopped.
+    """
+
+    scratch: Path
+    image_size: int
+    channels: int
+    resizing: Resizing
+    limits: Limits
+    pool: Pool
+    monitor: Monitor
+
+    def run(self, source: Path, contents: Contents) -> Decoded:
+        """Decode every image of an archive; `source` is the file that its offsets refer to.
+
+        Raises Stopped, and Rejected if too many images kill their decoder or decoding takes far too
+        long.
+        """
+        return (
+            self._decode_arrays(source, contents)
+            if contents.arrays
+            else self._decode_files(source, contents)
+        )
+
+    def _decode_files(self, source: Path, contents: Contents) -> Decoded:
+        members, layout = contents.members, contents.layout
+        of = np.array(layout.of, np.int64)
+        index = np.flatnonzero(of != IGNORED)
+        columns = self.scratch / "columns"
+        packed = _write_columns(columns, members, index)
+
+        def name_row(i: int) -> str:
+            return members.names[int(index[i])]
+
+        plan = self._build_plan(source, len(index), str(columns.absolute()), 0, (0, 0, 0))
+        self._run_pool([(plan, _divide_rows(packed, 0))], name_row, layout)
+        test = np.frombuffer(bytes(layout.test), np.uint8)[index].astype(np.bool_)
+        return self._collect_results(name_row, of[index], test)
+
+    def _decode_arrays(self, source: Path, contents: Contents) -> Decoded:
+        members, layout = contents.members, contents.layout
+        jobs, names, first = [], [], 0
+        for array in contents.arrays:
+            at, begin = source, members.offsets[array.member] + array.begin
+            # Decoders read rows in any order, which a deflated member does not allow.
+            if members.methods[array.member] == DEFLATED:
+                at, begin = self.scratch / f"array-{array.member}", array.begin
+                _unpack_member(source, members, array.member, at)
+            height, width, depth = (*array.shape[1:], 1)[:3]
+            image_bytes = height * width * depth
+            # Row numbers continue across arrays, so a later array's origin is `first` rows before
+            # its data.
+            plan = self._build_plan(
+                at, len(layout.of), "", begin - first * image_bytes, (height, width, depth)
+            )
+            jobs.append((plan, _divide_rows(np.full(array.shape[0], image_bytes, np.int64), first)))
+            names.append((first, array.name))
+            first += array.shape[0]
+
+        def name_row(i: int) -> str:
+            before, called = next(pair for pair in reversed(names) if i >= pair[0])
+            return f"{called}[{i - before}]"
+
+        self._run_pool(jobs, name_row, layout)
+        test = np.frombuffer(bytes(layout.test), np.uint8).astype(np.bool_)
+        return self._collect_results(name_row, np.array(layout.of, np.int64), test)
+
+    def _build_plan(
+        self, source: Path, count: int, columns: str, begin: int, shape: tuple[int, int, int]
+    ) -> Plan:
+        row_bytes = self.image_size * self.image_size * self.channels
+        paths = {}
+        for name, bytes_ in (
+            ("pixels", row_bytes),
+            ("verdicts", 1),
+            ("digests", DIGEST_BYTES),
+            ("reasons", REASON_BYTES),
+        ):
+            path = self.scratch / name
+            # All arrays of an npz share these files.
+            if not path.exists():
+                with path.open("wb") as file:
+                    # Sparse: rows take no room on the disk before they are decoded.
+                    file.truncate(count * bytes_)
+            paths[name] = str(path.absolute())
+        return Plan(
+            archive=str(source.absolute()),
+            rows=count,
+            columns=columns,
+            begin=begin,
+            height=shape[0],
+            width=shape[1],
+            depth=shape[2],
+            image_size=self.image_size,
+            channels=self.channels,
+            max_pixels=self.limits.image_pixels,
+            max_file_bytes=self.limits.image_bytes,
+            memory_bytes=self.limits.decoder_bytes,
+            cpu_s=CPU_S,
+            crop=self.resizing.crop,
+            interpolation=self.resizing.interpolation,
+            decoding=self.resizing.decoding,
+            **paths,
+        )
+
+    def _run_pool(
+        self, jobs: list[tuple[Plan, list[Range]]], names: Callable[[int], str], layout: Layout
+    ) -> None:
+        total = sum(b - a for _, ranges in jobs for a, b in ranges)
+        before = 0
+        self.pool.processes = min(self.pool.processes, max(1, total // _IMAGES_PER_PROCESS))
+        for plan, ranges in jobs:
+            count = sum(b - a for a, b in ranges)
+            # An array without images has no data to map or read.
+            if not count:
+                continue
+
+            # The default binds `before` now; the variable goes on to the next plan.
+            def report_progress(done: int, _: int, before: int = before) -> None:
+                self.monitor.progress(before + done, total)
+
+            try:
+                self.pool.run(plan, ranges, report_progress, self.monitor.stop)
+            except TooManyDeadly as error:
+                raise too_many_crashes(self.pool.crashed, names, layout) from error
+            except TooSlow as error:
+                raise too_slow(self.pool.crashed, names, layout) from error
+            before += count
+
+    def _collect_results(
+        self,
+        names: Callable[[int], str],
+        labels: npt.NDArray[np.int64],
+        test: npt.NDArray[np.bool_],
+    ) -> Decoded:
+        return Decoded(
+            names,
+            labels,
+            test,
+            np.fromfile(self.scratch / "verdicts", np.uint8),
+            np.fromfile(self.scratch / "digests", np.uint8).reshape(-1, DIGEST_BYTES),
+            self.scratch / "reasons",
+            self.scratch / "pixels",
+        )
+
+
+def _write_columns(
+    path: Path, members: Members, index: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Write the decoder's columns of the rows `index`; return the packed bytes of each."""
+    with path.open("wb") as file:
+        for column in (members.offsets, members.packed, members.sizes, members.crcs):
+            file.write(np.frombuffer(column, np.uint64)[index].tobytes())
+        file.write(np.frombuffer(bytes(members.methods), np.uint8)[index].tobytes())
+    return np.frombuffer(members.packed, np.uint64)[index].astype(np.int64)
+
+
+def _divide_rows(packed: npt.NDArray[np.int64], first: int) -> list[Range]:
+    """Divide rows, numbered from `first`, into ranges of at most 256 images and about 8 MiB."""
+    ranges: list[Range] = []
+    start = used = 0
+    for i, count in enumerate(packed.tolist()):
+        if i > start and (i - start >= _RANGE_IMAGES or used + count > _RANGE_BYTES):
+            ranges.append((first + start, first + i))
+            start, used = i, 0
+        used += count
+    if start < len(packed):
+        ranges.append((first + start, first + len(packed)))
+    return ranges
+
+
+def _unpack_member(source: Path, members: Members, i: int, path: Path) -> None:
+    out = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        with open_read_only(source) as fd:
+            unpack_to(fd, members, i, out)
+    finally:
+        os.close(out)
+
+
+assert decoder.PENDING == 0  # truncated result files consist of zeros

@@ -1,0 +1,142 @@
+"""Findings about a batch that need no network: balance of its classes, and near duplicates."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from core.contract.reports.data_report import (
+    ClassCount,
+    DataReport,
+    Near,
+    NearDuplicates,
+    NearEarlier,
+)
+from core.ingest.findings.traces import Traces
+from core.statistics import near
+from core.statistics.near import Rows
+
+FEW = 5
+"""Images of a class below which it is named: it is hardly learned, and not measured."""
+MAX_FEW = 100
+EXAMPLES = 20
+MAX_EARLIER = 8_000_000
+"""Most hashes of earlier tasks compared with a batch, the newest tasks first: about a minute."""
+GROUP_IMAGES, GROUP_CELLS = 100_000, 4_000_000
+"""Most images of earlier tasks in one search, and most cells (task, image of the batch) of its result."""
+
+
+class Earlier(NamedTuple):
+    """An earlier task with its traces; None: it has none, or they are damaged."""
+
+    number: int
+    traces: Traces | None
+
+
+def measure_balance(counts: Mapping[str, ClassCount]) -> DataReport:
+    """Return the number of images of each class, their imbalance ratio, and the classes with
+    few."""
+    sizes = [count["images"] for count in counts.values()]
+    few = sorted(label for label, count in counts.items() if count["images"] < FEW)
+    ratio = round(max(sizes) / max(1, min(sizes)), 2) if sizes else 1.0
+    return {"balance": dict(counts), "imbalance_ratio": ratio, "few": few[:MAX_FEW]}
+
+
+def near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) -> NearDuplicates:
+    """Find near duplicates within a batch.
+
+    Args:
+        digests_repeat: bool [N], training part first: True for an image whose bytes repeat an
+            earlier one; it counts as a duplicate instead.
+    """
+    within_batch = near.find_duplicates_within(traces.all)
+    rows = np.flatnonzero((within_batch.near >= 0) & ~digests_repeat)
+    leaked = near.find_duplicates_between(traces.held_out, traces.train)
+    leaked_rows = np.flatnonzero(leaked.near >= 0)
+    names = traces.names
+    return {
+        "within": _describe_near(rows, within_batch.near[rows], names, names),
+        "held_out": _describe_near(
+            # `names` has the training part first.
+            leaked_rows + len(traces.train),
+            leaked.near[leaked_rows],
+            names,
+            names,
+        ),
+        "earlier": [],
+        "not_compared": [],
+        "complete": within_batch.complete and leaked.complete,
+    }
+
+
+def beside_earlier(
+    duplicates: NearDuplicates, traces: Traces, earlier: Iterator[Earlier]
+) -> NearDuplicates:
+    """Add near duplicates in earlier tasks to those of a batch.
+
+    Args:
+        duplicates: the result of `near_duplicates`.
+        earlier: earlier tasks, the newest first.
+    """
+    compared, tasks, without = 0, list[NearEarlier](), list[int]()
+    complete, group = duplicates["complete"], list[tuple[int, Traces]]()
+
+    def compare_group() -> None:
+        nonlocal complete
+        matches = near.find_duplicates_in_each(traces.all, [theirs.all for _, theirs in group])
+        for (number, theirs), match in zip(group, matches, strict=True):
+            complete = complete and match.complete
+            rows = np.flatnonzero(match.near >= 0)
+            if rows.size:
+                tasks.append(_of_task(number, rows, match.near[rows], traces, theirs))
+        group.clear()
+
+    for task in earlier:
+        # Goes on to the end, so that each task that is not compared is listed.
+        if task.traces is None or compared > MAX_EARLIER:
+            without.append(task.number)
+            continue
+        compared += len(task.traces.all)
+        group.append((task.number, task.traces))
+        images = sum(len(theirs.all) for _, theirs in group)
+        # Bounds the memory of a search, and leaves it enough comparisons for each image.
+        if images > GROUP_IMAGES or len(group) * len(traces.all) > GROUP_CELLS:
+            compare_group()
+    compare_group()
+    return {
+        **duplicates,
+        # They were compared from the newest on; a report has them in order.
+        "earlier": tasks[::-1],
+        "not_compared": sorted(without),
+        "complete": complete,
+    }
+
+
+def _of_task(number: int, rows: Rows, like: Rows, traces: Traces, earlier: Traces) -> NearEarlier:
+    """Return near duplicates of the batch in one task, first training images that were held out
+    there."""
+    trained = rows[rows < len(traces.train)]
+    held_out_rows = near.find_duplicates_between(traces.train[trained], earlier.held_out).near
+    flattered = held_out_rows >= 0
+    # Named in place of a training image that is as similar, because accuracy on it is flattered.
+    like[: len(trained)][flattered] = len(earlier.train) + held_out_rows[flattered]
+    # Stable, so that rows keep their order among those that were held out, and among the others.
+    order = np.argsort(
+        ~np.concatenate([flattered, np.zeros(len(rows) - len(trained), np.bool_)]), kind="stable"
+    )
+    near_rows = _describe_near(rows[order], like[order], traces.names, earlier.names)
+    return {
+        "task": number,
+        "count": near_rows["count"],
+        "held_out": int(flattered.sum()),
+        "examples": near_rows["examples"],
+    }
+
+
+def _describe_near(rows: Rows, like: Rows, names: list[str], earlier_names: list[str]) -> Near:
+    pairs = zip(rows[:EXAMPLES].tolist(), like[:EXAMPLES].tolist(), strict=True)
+    return {
+        "count": len(rows),
+        "examples": [{"path": names[a], "like": earlier_names[b]} for a, b in pairs],
+    }

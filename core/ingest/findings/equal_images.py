@@ -1,0 +1,86 @@
+"""Images of a batch with equal bytes or digests: duplicates, contradicting labels, dropped images.
+
+Equality refers to the bytes of the file as sent (of the row, in an npz), not to the pixels. The
+same photo saved twice is two images.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from core.contract.reports.report import EqualBytes
+from core.ingest.limits import REPORT_FILES
+
+_Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class EqualImages:
+    """Row numbers of a batch's usable images, in the archive's order.
+
+    Attributes:
+        duplicates: (a row, the first row with the same bytes).
+        conflicts: (the first row with these bytes, the first one with them and another class), a
+            pair for each further class.
+        repeated: [N], true for rows after an earlier one with the same bytes, class and part.
+    """
+
+    duplicates: list[tuple[int, int]]
+    conflicts: list[tuple[int, int]]
+    repeated: npt.NDArray[np.bool_]
+
+
+def find_equal(
+    digests: npt.NDArray[np.uint8],
+    labels: _Rows,
+    test: npt.NDArray[np.bool_],
+    good: npt.NDArray[np.bool_],
+) -> EqualImages:
+    """Find images with equal digests.
+
+    Args:
+        digests: uint8 [N, 16].
+        labels: int64 [N].
+        test: [N], true for the archive's own test part.
+        good: [N], true for usable images.
+    """
+    rows = np.flatnonzero(good)
+    repeated = np.zeros(len(good), np.bool_)
+    # Without rows, the greatest label in `_find_firsts` does not exist.
+    if not rows.size:
+        return EqualImages([], [], repeated)
+    # As raw bytes (V), because strings (S) ignore zeros at the end.
+    keys = np.ascontiguousarray(digests[rows]).view(f"V{digests.shape[1]}").ravel()
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    first_of = rows[first[group]]  # per row, the first row with its bytes
+    later = first_of != rows
+    duplicates = list(zip(rows[later].tolist(), first_of[later].tolist(), strict=True))
+    at = _find_firsts(group, labels[rows])  # one row per bytes and class
+    at = at[later[at]]
+    conflicts = list(zip(first_of[at].tolist(), rows[at].tolist(), strict=True))
+    repeated[rows] = True
+    # By part as well: an image of both parts stays in both, and `warn_leak` warns of it.
+    repeated[rows[_find_firsts(group, 2 * labels[rows] + test[rows])]] = False
+    return EqualImages(duplicates, conflicts, repeated)
+
+
+def report_duplicates(
+    equal: EqualImages, names: Callable[[int], str], classes: list[str], labels: _Rows
+) -> EqualBytes:
+    """Return the fields of the report about equal images."""
+    return {
+        "duplicates": len(equal.duplicates),
+        "duplicate_paths": [
+            {"path": names(row), "same_as": names(first)}
+            for row, first in equal.duplicates[:REPORT_FILES]
+        ],
+    }
+
+
+def _find_firsts(group: _Rows, labels: _Rows) -> _Rows:
+    """Return the index of the first row of each pair (group, label), rising."""
+    pairs = group.astype(np.int64) * (int(labels.max()) + 1) + labels
+    _, first = np.unique(pairs, return_index=True)
+    return np.sort(first).astype(np.int64)

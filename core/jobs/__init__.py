@@ -1,0 +1,1 @@
+"""Jobs: their states for clients, their notification, and write protection by fences."""

@@ -1,0 +1,430 @@
+"""A job in the JSON form of the API, with the facts beside its row: its outcome, and its reason to
+wait."""
+
+import json
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlalchemy import ColumnElement, SQLColumnExpression, exists, func, select
+from sqlalchemy.orm import Session
+
+from core.contract.error import JobError
+from core.contract.reports.report import BatchCheck, ExportReport
+from core.contract.responses.job import JobOut, Progress, WaitingFor
+from core.database.jobs import is_unfinished
+from core.database.polling import JobRow
+from core.database.states import TERMINAL, State
+from core.database.tables import Job, Model, Task, Version
+from core.jobs import workers
+from core.lineage.standing import Standing
+from core.lineage.words import SETTLED_BY, lacks_base, waits_for_base
+from core.requests.times import format_rfc3339
+
+_TERMINAL = frozenset(str(s) for s in TERMINAL)
+
+
+class JobLike(Protocol):
+    """A job as it was read: an ORM row, or the row of a poll."""
+
+    @property
+    def id(self) -> str:
+        """Id, `job_…`."""
+
+    @property
+    def kind(self) -> str:
+        """Kind: learn, validate, fetch or export."""
+
+    @property
+    def model_id(self) -> str:
+        """Id of its model, `mdl_…`."""
+
+    @property
+    def task_number(self) -> int | None:
+        """Number of the task that it learns or checks; None: it has none."""
+
+    @property
+    def state(self) -> str:
+        """State; see `core.database.states`."""
+
+    @property
+    def revision(self) -> int:
+        """Number that rises with every change of the row."""
+
+    @property
+    def attempt(self) -> int:
+        """Number of starts so far."""
+
+    @property
+    def progress(self) -> Any:
+        """Last report of its process: phase, step, images."""
+
+    @property
+    def error(self) -> JobError | None:
+        """Error that it failed with; None: it did not fail."""
+
+    @property
+    def version(self) -> int | None:
+        """Number of the version that it made."""
+
+    @property
+    def recipe(self) -> Any:
+        """Recipe as resolved when the job was accepted."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings, as sentences."""
+
+    @property
+    def retry_of(self) -> str | None:
+        """The job that it repeats, `job_…`."""
+
+    @property
+    def report(self) -> BatchCheck | ExportReport | None:
+        """Report of a job that makes no version: its findings, or the file it made."""
+
+    @property
+    def created_at(self) -> float:
+        """Seconds since 1970."""
+
+    @property
+    def started_at(self) -> float | None:
+        """Time of its first claim in seconds since 1970; None: it was not claimed yet."""
+
+    @property
+    def finished_at(self) -> float | None:
+        """Time of its end in seconds since 1970; None: it is not over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A task that stops the lineage of a job's model: number, standing, and held version if any.
+
+    `again`: a job that learns it again is under way.
+    """
+
+    task: int
+    standing: str
+    version: int | None
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MissingDevice:
+    """CUDA devices that a queued job needs and no reporting worker has.
+
+    Attributes:
+        gpus: number of devices.
+        is_resumed: True if it was started on one, False if its recipe asks for them.
+        seen_at: when a worker with so many last reported, in seconds since 1970; None: not within a
+            day.
+    """
+
+    gpus: int
+    is_resumed: bool
+    seen_at: float | None
+
+
+def missing_device(
+    job: Job | JobRow, gpus: int, seen_at: float | None, now: float
+) -> MissingDevice | None:
+    """Return the CUDA devices that a job waits for; None if a reporting worker has them.
+
+    Args:
+        gpus: number of devices that it needs.
+        seen_at: time of the last report of a worker with so many, in seconds since 1970.
+        now: seconds since 1970.
+    """
+    if seen_at is not None and seen_at >= now - workers.SEEN_S:
+        return None
+    return MissingDevice(gpus, job.resume_on == "cuda", seen_at)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseJob:
+    """The job that fetches the weights of a model's base, while a batch waits for them.
+
+    Attributes:
+        id: `job_…`.
+        state: see `core.database.states`.
+        revision: rises with every change of its row.
+        progress: progress as stored in its row.
+        error: error that it failed with; None: it did not fail.
+    """
+
+    id: str
+    state: str
+    revision: int
+    progress: Mapping[str, Any]
+    error: JobError | None
+
+
+def find_base_job(row: JobRow) -> BaseJob | None:
+    """Return the job that fetches the base for which a polled job waits; None: it waits for
+    none."""
+    if row.base is None or row.base_job is None:
+        return None
+    return BaseJob(
+        row.base_job, row.base, row.base_revision or 0, row.base_progress or {}, row.base_error
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Facts of a job's response beside its row.
+
+    Attributes:
+        outcome: status of the version that it made.
+        stop: the task that it waits for, while it is queued.
+        base: the job that fetches the weights of its model's base, while it waits for them.
+        device: the CUDA devices that it needs and no worker has, while it is queued.
+    """
+
+    outcome: str | None = None
+    stop: Stop | None = None
+    base: BaseJob | None = None
+    device: MissingDevice | None = None
+
+
+def to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
+    """Return a job in the JSON form of the API."""
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "model": job.model_id,
+        "task": job.task_number,
+        "state": str(job.state),
+        "is_terminal": job.state in _TERMINAL,
+        "attempt": job.attempt,
+        "progress": _build_progress(job.state, job.progress or {}),
+        "error": job.error,
+        "version": job.version,
+        "outcome": aside.outcome,
+        "waiting_for": _waiting_for(aside),
+        "warnings": list(job.warnings or []),
+        "recipe": job.recipe,
+        "retry_of": job.retry_of,
+        # Until it ends, a job that checks a batch has only a preliminary report.
+        "report": job.report if job.state in _TERMINAL else None,
+        "created_at": format_rfc3339(job.created_at),
+        "started_at": format_rfc3339(job.started_at),
+        "finished_at": format_rfc3339(job.finished_at),
+    }
+
+
+def build_etag(job: JobLike, aside: Aside) -> str:
+    """Return the strong ETag of a job's response, which changes with the job and the facts beside
+    it."""
+    stop = aside.stop
+    waits = "" if stop is None else f"-{stop.standing}-{stop.task}-{stop.version}-{stop.again:d}"
+    base = "" if aside.base is None else f"-base-{aside.base.state}-{aside.base.revision}"
+    device = "" if aside.device is None else f"-device-{aside.device.seen_at}"
+    return f'"{job.id[4:]}-{job.revision}{f"-{aside.outcome}" if aside.outcome else ""}{base}{waits}{device}"'
+
+
+def encode_job(job: JobLike, aside: Aside) -> bytes:
+    """Return the bytes of a job's response; equal ETags mean equal bytes."""
+    return json.dumps(to_json(job, aside), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class EncodedJobs:
+    """Cache of encoded job responses, each valid until the job changes."""
+
+    MOST, MOST_BYTES = 1000, 20_000
+    """Most responses that are cached, and the largest size in bytes of each."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, bytes]] = {}
+
+    def encode(self, job: JobLike, aside: Aside, tag: str) -> bytes:
+        """Return `encode_job(job, aside)`, whose ETag is `tag`."""
+        cached = self._known.get(job.id)
+        if cached is not None and cached[0] == tag:
+            return cached[1]
+        body = encode_job(job, aside)
+        if len(body) <= self.MOST_BYTES:
+            # Emptied at once: the jobs that are polled now fill it again.
+            if len(self._known) >= self.MOST:
+                self._known.clear()
+            self._known[job.id] = tag, body
+        return body
+
+
+def build_job_response(
+    session: Session, job: Job, model: Model | None = None, *, may_be_stopped: bool = True
+) -> JobOut:
+    """Return one job with the facts beside it.
+
+    Args:
+        model: the job's, if the caller has read it.
+        may_be_stopped: False if the caller has read that no task stops the model.
+    """
+    session.flush()
+    with_base = [] if model is None or model.base_job is not None else [job.model_id]
+    unstopped = [] if may_be_stopped else [job.model_id]
+    return to_json(job, find_asides(session, [job], with_base, unstopped)[job.id])
+
+
+def is_stopped(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:
+    """Return the condition that a task stops the model of that id."""
+    return exists().where(Task.model_id == model_id, Task.stops)
+
+
+def find_asides(
+    session: Session,
+    jobs: Sequence[Job],
+    with_base: Collection[str] = (),
+    unstopped: Collection[str] = (),
+) -> dict[str, Aside]:
+    """Return job id → facts beside its row, in a fixed number of queries for any number of jobs.
+
+    Args:
+        with_base: models that are known to have their base.
+        unstopped: models that are known to have no task that stops them.
+    """
+    made = [job.id for job in jobs if job.version is not None]
+    query = select(Version.job_id, Version.status).where(Version.job_id.in_(made))
+    outcomes = {job_id: status for job_id, status in session.execute(query)} if made else {}
+    waiting = {job.model_id for job in jobs if _waits_in_line(job)} - set(unstopped)
+    stops: dict[str, Stop] = {}
+    if waiting:
+        newest = (
+            select(func.max(Version.number))
+            .where(Version.model_id == Task.model_id, Version.task_number == Task.number)
+            .scalar_subquery()
+        )
+        # By the model too, with which the index of unfinished jobs begins.
+        again = exists().where(
+            Job.task_id == Task.id, Job.model_id == Task.model_id, is_unfinished(Job.state)
+        )
+        tasks = select(Task.model_id, Task.number, Task.standing, newest, again).where(
+            Task.model_id.in_(sorted(waiting)), Task.stops
+        )
+        # Descending, so that the first of several tasks remains.
+        for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
+            stops[model_id] = Stop(*stop)
+    bases = _find_base_jobs(
+        session, {job.model_id for job in jobs if _has_place(job)} - set(with_base)
+    )
+    devices = _missing_devices(session, jobs)
+    return {
+        job.id: Aside(
+            outcomes.get(job.id),
+            stops.get(job.model_id) if _waits_in_line(job) else None,
+            bases.get(job.model_id) if _has_place(job) else None,
+            devices.get(job.id),
+        )
+        for job in jobs
+    }
+
+
+def _find_base_jobs(session: Session, models: set[str]) -> dict[str, BaseJob]:
+    """Return model id → the job that fetches the weights of its base."""
+    if not models:
+        return {}
+    query = select(Model.id, Job.id, Job.state, Job.revision, Job.progress, Job.error)
+    rows = session.execute(
+        query.join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models)))
+    )
+    return {
+        model: BaseJob(job_id, state, revision, progress, error)
+        for model, job_id, state, revision, progress, error in rows
+    }
+
+
+def _missing_devices(session: Session, jobs: Sequence[Job]) -> dict[str, MissingDevice]:
+    """Return job id → the CUDA devices that it waits for; one query, none if no job needs
+    devices."""
+    needing = [
+        job for job in jobs if job.state == State.QUEUED and "cuda" in (job.device, job.resume_on)
+    ]
+    if not needing:
+        return {}
+    reports = workers.cuda_workers(session)
+    now = time.time()  # a slightly wrong clock does no harm: a worker counts as present for 90 s
+    missing = {
+        job.id: missing_device(
+            job, job.gpus, max((at for gpus, at in reports if gpus >= job.gpus), default=None), now
+        )
+        for job in needing
+    }
+    return {job_id: device for job_id, device in missing.items() if device is not None}
+
+
+def _build_progress(state: str, stored: Mapping[str, Any]) -> Progress:
+    return {
+        "done": _read_share_done(state, stored),
+        "left_s": None if state in _TERMINAL else stored.get("left_s"),
+        "phase": stored.get("phase"),
+        "epoch": stored.get("epoch"),
+        "step": stored.get("step"),
+        "total_steps": stored.get("total_steps"),
+        "images_per_s": stored.get("images_per_s"),
+        "eta_s": stored.get("eta_s"),
+    }
+
+
+def _read_share_done(state: str, stored: Mapping[str, Any]) -> float | None:
+    """Return the share done of the whole job: 0 before its first phase; None if older code wrote
+    it."""
+    if state == State.SUCCEEDED:
+        return 1.0
+    done: float | None = stored.get("done", None if stored.get("phase") else 0.0)
+    return done
+
+
+def _has_place(job: Job) -> bool:
+    return job.state == State.QUEUED and job.place is not None
+
+
+def _waits_in_line(job: Job) -> bool:
+    return _has_place(job) and not job.again
+
+
+def _waiting_for(aside: Aside) -> WaitingFor | None:
+    if aside.base is not None:
+        return _waiting_for_base(aside.base)
+    if aside.stop is not None:
+        return _waiting_for_task(aside.stop)
+    return None if aside.device is None else _waiting_for_device(aside.device)
+
+
+def _waiting_for_base(base: BaseJob) -> WaitingFor:
+    ended = base.state in _TERMINAL
+    return {
+        "kind": "base",
+        "version": None,
+        "task": None,
+        "detail": lacks_base(base.id, base.error) if ended else waits_for_base(base.id),
+        "job": base.id,
+        "failed": ended,
+        "done": _read_share_done(base.state, base.progress),
+    }
+
+
+def _waiting_for_device(device: MissingDevice) -> WaitingFor:
+    devices = "a CUDA device" if device.gpus == 1 else f"{device.gpus} CUDA devices"
+    since = "for a day" if device.seen_at is None else f"since {format_rfc3339(device.seen_at)}"
+    why, else_ = f"asks for {devices}", '{"resources": {"device": "any", "gpus": 1}}'
+    if device.is_resumed:
+        why = "was started on a CUDA device and continues only on one"
+        else_ = '{"resources": {"resume": "any"}}, to continue on a CPU'
+    detail = (
+        f"This job {why}, and no worker with {devices} has reported {since}. Start one, or cancel "
+        f"the job and retry it with the recipe {else_}."
+    )
+    return {"kind": "device", "version": None, "task": None, "detail": detail}
+
+
+def _waiting_for_task(stop: Stop) -> WaitingFor:
+    reason = f"version {stop.version} of task {stop.task} is held by its gate"
+    if stop.standing != Standing.HELD:
+        reason = (
+            f"task {stop.task} was {stop.standing}"
+            if stop.standing == "rejected"
+            else f"task {stop.task} failed"
+        )
+    settled_by = "It is being learned again." if stop.again else SETTLED_BY
+    detail = f"This job waits, since {reason}. {settled_by}"
+    return {"kind": stop.standing, "version": stop.version, "task": stop.task, "detail": detail}

@@ -1,0 +1,214 @@
+"""Jobs: list, cancel, pause and resume them.
+
+`core.database.states` alone decides which actions a state allows. Here each action is one transaction
+with the change, its event and its audit row.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.patch import RecipePatch
+from core.contract.responses.audit import AuditData
+from core.contract.responses.job import JobOut, JobPage
+from core.contract.responses.recipe import RecipeOut
+from core.database.jobs import change_state, lock_job
+from core.database.kinds import Kind
+from core.database.session import Database
+from core.database.states import Action, State
+from core.database.tables import Job, Model, Task
+from core.errors import Invalid, NotFound
+from core.ids import is_id, new_id
+from core.jobs.job_response import build_job_response, find_asides, to_json
+from core.lineage import lineage
+from core.requests.actor import Actor, find_model
+from core.requests.audit import Entry, record_action
+from core.requests.pages import Page, read_page
+
+
+def make_missing_error(job_id: str) -> NotFound:
+    """Return the error for a job that the caller does not see."""
+    return NotFound(f"There is no job {job_id[:60]!r}.")
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """Filter for jobs; None for jobs of any state, model or kind.
+
+    Attributes:
+        model: id or name of the model.
+    """
+
+    state: str | None = None
+    model: str | None = None
+    kind: Kind | None = None
+
+
+ALL = JobFilter()
+
+
+def list_jobs(
+    db: Database, actor: Actor, job_filter: JobFilter = ALL, *, limit: int, cursor: str | None
+) -> JobPage:
+    """Return a page of jobs, newest first.
+
+    Raises:
+        NotFound: the named model does not exist for the caller.
+        Invalid: the state is unknown.
+    """
+    state, model, kind = job_filter.state, job_filter.model, job_filter.kind
+    if state is not None and state not in set(State):
+        raise Invalid(
+            f"Unknown state {state[:40]!r}.", fields=[{"field": "state", "message": "unknown"}]
+        )
+    with db.read() as session:
+        query = select(Job) if kind is None else select(Job).where(Job.kind == str(kind))
+        if model is not None:
+            # A single model has few jobs. The concatenation keeps the planner from preferring an
+            # index on owners or states.
+            query = query.where(Job.model_id == find_model(session, actor, model).id)
+            query = query if state is None else query.where(Job.state + "" == state)
+        else:
+            query = query.where(actor.filter_visible(Job.owner_id))
+            query = query if state is None else query.where(Job.state == state)
+        jobs: Page[Job] = read_page(session, query, Job.id, limit, cursor, descending=True)
+        job_asides = find_asides(session, jobs.rows)
+        items = [to_json(job, job_asides[job.id]) for job in jobs.rows]
+        return {"items": items, "next_cursor": jobs.next_cursor}
+
+
+def read(db: Database, actor: Actor, job_id: str) -> JobOut:
+    """Return one job.
+
+    Raises:
+        NotFound: the caller sees no such job.
+    """
+    with db.read() as session:
+        job = session.get(Job, job_id) if is_id(job_id, "job") else None
+        if job is None or not actor.can_see(job.owner_id):
+            raise make_missing_error(job_id)
+        return build_job_response(session, job)
+
+
+def apply_action(db: Database, actor: Actor, job_id: str, action: Action) -> JobOut:
+    """Cancel, pause or resume a job; repeating an action changes nothing.
+
+    Raises:
+        NotFound: the caller sees no such job.
+        WrongState: the action is not possible now; `extra["state"]` is the present state.
+    """
+    with db.write() as session:
+        job = lock_owned_job(session, actor, job_id)
+        now = db.now(session)
+        before = job.state
+        state = change_state(session, job, action, now)
+        # A repeated action is no change and leaves no audit row.
+        if job.state != before:
+            data: AuditData = {"from": before, "to": job.state}
+            record_action(
+                session, actor, Entry(f"job.{action}", job.id, data, model=job.model_id), now
+            )
+        # A waiting job ends here; the end of a running one is recorded when its worker has stopped
+        # it.
+        if state is State.CANCELLED and before != State.CANCELLED:
+            lineage.record_job_end(session, job, now)
+        return build_job_response(session, job)
+
+
+def new_job(
+    model: Model,
+    task: Task,
+    override: RecipePatch,
+    recipe: RecipeOut,
+    now: float,
+    *,
+    retry_of: str | None = None,
+) -> Job:
+    """Return a queued job at its task's place in the model's lineage.
+
+    The caller holds the lock on the model's row.
+    """
+    job = beside_the_line(model, Kind.LEARN, override, recipe, now)
+    job.task_id, job.task_number = task.id, task.number
+    job.place, job.again = model.next_place, retry_of is not None
+    job.retry_of = retry_of
+    model.next_place += 1
+    set_resources(job)
+    return job
+
+
+def set_resources(job: Job) -> None:
+    """Copy the resources that a job's recipe asks for into the columns that a claim compares.
+
+    A snapshot from another kind of device is dropped, unless the recipe lets it resume anywhere.
+    """
+    resources = job.recipe.get("resources", {})
+    job.device, job.gpus = resources.get("device", "any"), resources.get("gpus", 1)
+    if resources.get("resume") == "any":
+        job.resume_on = None
+    elif job.resume_on is not None and job.device not in ("any", job.resume_on):
+        job.snapshot = job.resume_on = None  # the sweep removes the files of the snapshot
+
+
+def beside_the_line(
+    model: Model, kind: str, override: RecipePatch, recipe: RecipeOut, now: float
+) -> Job:
+    """Return a queued job that learns no task and waits for none.
+
+    Args:
+        kind: kind of the job, see `core.execution.kinds`.
+    """
+    return Job(
+        id=new_id("job"),
+        kind=str(kind),
+        model_id=model.id,
+        owner_id=model.owner_id,
+        task_id=None,
+        task_number=None,
+        place=None,
+        again=False,
+        state=str(State.QUEUED),
+        revision=1,
+        recipe_override=override,
+        recipe=recipe,
+        # As it is now: a later change of the gate applies to later jobs.
+        gate=model.gate,
+        retry_of=None,
+        attempt=0,
+        strikes=0,
+        out_of_memory=0,
+        device="any",
+        gpus=1,
+        resume_on=None,
+        fence=None,
+        worker=None,
+        lease_until=None,
+        rung_at=None,
+        not_before=None,
+        parent_version=None,
+        snapshot=None,
+        anytime=None,
+        progress={},
+        error=None,
+        version=None,
+        report=None,
+        archive_key=None,
+        archive_sha256=None,
+        archive_bytes=None,
+        created_at=now,
+        started_at=None,
+        finished_at=None,
+    )
+
+
+def lock_owned_job(session: Session, actor: Actor, job_id: str) -> Job:
+    """Return the job of that id and lock its row.
+
+    Raises:
+        NotFound: the caller sees no such job.
+    """
+    job = lock_job(session, job_id) if is_id(job_id, "job") else None
+    if job is None or not actor.can_see(job.owner_id):
+        raise make_missing_error(job_id)
+    return job

@@ -1,0 +1,37 @@
+"""Retry a job outside of a model's lineage, such as an export, after it failed or was cancelled."""
+
+from sqlalchemy.orm import Session
+
+from core.contract.responses.audit import AuditData
+from core.database.jobs import change_state
+from core.database.states import Action, State, find_next_state
+from core.database.tables import Job, Model
+from core.requests.actor import Actor
+from core.requests.audit import Entry, record_action
+from core.usage import quota
+
+
+def run_again(
+    session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
+) -> bool:
+    """Queue the job again; return True if there is new work to do.
+
+    Args:
+        now: seconds since 1970.
+
+    Raises:
+        WrongState: the job has succeeded, or is paused.
+        TooManyRequests: the owner has no room for another open job.
+    """
+    former_state = State(job.state)
+    if find_next_state(former_state, Action.RETRY) is former_state:
+        return False
+    # A person has asked, so that former failures and a pause after an outage do not count.
+    job.strikes, job.error, job.progress, job.not_before = 0, None, {}, None
+    job.out_of_memory = 0
+    change_state(session, job, Action.RETRY, now)
+    data: AuditData = {"from": str(former_state), "to": job.state}
+    record_action(session, actor, Entry("job.retry", job.id, data, model=model.id), now)
+    session.flush()
+    quota.take_turn(session, model.owner_id, max_open_jobs)
+    return True

@@ -1,0 +1,1 @@
+"""Access keys, keys of scope predict, and sessions of the pages."""

@@ -1,0 +1,115 @@
+"""Sessions of the web pages: a person logs in with a key, and a token then stands for it.
+
+The token is 32 random bytes that only the browser keeps. The database has the SHA-256 of the token
+and of the host and port where it was issued; it is not valid elsewhere. A session ends after 12
+hours, after two hours without a request, on logout, and together with its key.
+"""
+
+import hashlib
+import secrets
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from core.database.session import Database
+from core.database.tables import Key, UserSession
+from core.errors import NotAllowed, NotAuthenticated
+from core.keys import keys
+from core.requests.actor import Actor
+from core.requests.audit import LOG_OUT, Entry, record_action
+
+LIFE_S = 12 * 3600.0
+IDLE_S = 2 * 3600.0
+MOST = 20
+"""Maximum number of sessions of one key; another one ends the oldest."""
+
+
+def bind_to_place(token: str, place: str) -> str:
+    """Return a token combined with the place where it is valid, as `digest_token` and `end` expect
+    it.
+
+    Args:
+        place: host and port, as the browser sends them in `Host`.
+    """
+    # Names of hosts are the same in upper and lower case.
+    return f"{token} {place.lower()}"
+
+
+def digest_token(token: str) -> str:
+    """Return the digest to store of a token with its place: its SHA-256, in hexadecimal."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def begin(db: Database, secret: str, place: str) -> str:
+    """Log in with a key, and return the token without its place; it is never shown again.
+
+    Args:
+        place: host and port where the session is valid.
+
+    Raises:
+        NotAuthenticated: the key is unknown, revoked or expired.
+        NotAllowed: a key of this scope opens no pages.
+    """
+    prefix = keys.prefix_of(secret)
+    if prefix is None:
+        raise NotAuthenticated(
+            "This is no Perennial key: it begins with pk_ and has 59 characters."
+        )
+    with db.read() as session:  # a wrong guess takes no write lock
+        _require_key(session, prefix, secret, db.now(session))
+    token = secrets.token_urlsafe(32)
+    with db.write() as session:
+        now = db.now(session)
+        # Again, since the key may have been revoked after the read above.
+        key = _require_key(session, prefix, secret, now)
+        session.execute(delete(UserSession).where(UserSession.expires_at <= now))
+        newest = (
+            select(UserSession.hash)
+            .where(UserSession.key_id == key.id)
+            .order_by(UserSession.created_at.desc(), UserSession.hash)
+        )
+        # One fewer than MOST stay, to make room for the new session.
+        too_many = session.scalars(newest.offset(MOST - 1)).all()
+        session.execute(delete(UserSession).where(UserSession.hash.in_(too_many)))
+        session.add(
+            UserSession(
+                hash=digest_token(bind_to_place(token, place)),
+                key_id=key.id,
+                created_at=now,
+                seen_at=now,
+                expires_at=now + LIFE_S,
+            )
+        )
+        actor = Actor(key.owner_id, key.id, key.scope)
+        record_action(session, actor, Entry("session.begin", key.id, {"name": key.name}), now)
+    return token
+
+
+def end(db: Database, token: str) -> None:
+    """Log out; an unknown token (with its place) changes nothing."""
+    with db.write() as session:
+        row = session.get(UserSession, digest_token(token))
+        if row is None:
+            return
+        key = session.get_one(Key, row.key_id)
+        session.delete(row)
+        actor = Actor(key.owner_id, key.id, key.scope)
+        record_action(session, actor, Entry(LOG_OUT, key.id, {"name": key.name}), db.now(session))
+
+
+def _require_key(session: Session, prefix: str, secret: str, now: float) -> Key:
+    """Return the key of that text.
+
+    Unknown, wrong, revoked and expired keys get the same response, so that guessing reveals
+    nothing.
+    """
+    key = session.scalars(select(Key).where(Key.prefix == prefix)).first()
+    # Always compare, so that an unknown prefix takes as long as a wrong secret.
+    right = keys.matches(secret, "0" * 64 if key is None else key.hash)
+    if key is None or not right or key.revoked_at is not None or (key.expires_at or now + 1) <= now:
+        raise NotAuthenticated("The key is unknown, revoked or expired.")
+    if key.scope == "scrape":
+        raise NotAllowed("A key of scope scrape reads the figures at /metrics, and opens no page.")
+    if key.scope == "predict":
+        raise NotAllowed("A key of scope predict asks one alias of one model, and opens no page.")
+    return key

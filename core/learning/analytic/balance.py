@@ -1,0 +1,151 @@
+"""Class-balanced ridge regression: every class weighs the same, however many examples it has.
+
+A plain ridge predicts rare classes too seldom: its targets are one-hot, so each example pulls
+towards its own class. Here each example of class c weighs w_c = N / (C n_c). The weighted second
+moments use the covariance that all classes share. The plain sums are then enough, and a class of
+few examples borrows the directions of the others: G_w = Σ_c w_c n_c (Σ + μ_c μ_cᵀ) and Q_w = Q
+diag(w), with Σ = (G − Σ_c n_c μ_c μ_cᵀ) / N.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+
+import torch
+from torch import Tensor
+
+from core.learning.analytic import discriminant, ridge
+from core.learning.analytic.sums import Sums
+
+
+def balance_sums(sums: Sums) -> Sums:
+    """Return the class-balanced sums, with the same N; a class without examples keeps zeros."""
+    counts, mu = sums.counts, discriminant.class_means(sums)
+    present = counts > 0
+    each = sums.examples / int(present.sum())
+    gram = (sums.gram - sums.cross @ mu) + each * mu.T @ mu
+    # Rounding leaves the matrix slightly asymmetric.
+    return Sums((gram + gram.T) / 2, each * mu.T, counts)
+
+
+class LeftOut:
+    """Scores examples by `ridge.solve(balance(·), λ)` of all examples but themselves, for any λ.
+
+    Without example h of class c the shared covariance loses a multiple of (h − μ_c)(h − μ_c)ᵀ, and
+    μ_c moves along h − μ_c. Both changes are of rank two in h and μ_c, on a matrix that all
+    examples share, so Woodbury's identity applies. In the eigenvectors of that matrix each λ only
+    adds to the eigenvalues.
+
+    Args:
+        sums: plain sums, which include the examples.
+        h: float64 [n, K].
+        labels: int64 [n]; the scores of a class's only example are NaN.
+    """
+
+    def __init__(self, sums: Sums, h: Tensor, labels: Tensor) -> None:
+        counts = sums.counts.to(h.dtype)
+        mu = discriminant.class_means(sums)
+        # G less the part between classes: what is left is the scatter within them.
+        within = sums.gram - sums.cross @ mu
+        # All in units of (N − 1) / C, the weight of a class: λ becomes λ C / (N − 1), each w_c n_c
+        # becomes 1.
+        self._unit = int((counts > 0).sum()) / (sums.examples - 1)
+        # One decomposition serves all λ: trying another one costs no further matrix.
+        values, basis = torch.linalg.eigh(self._unit * (within + within.T) / 2 + mu.T @ mu)
+        self._values = values.clamp(min=0)  # below zero by rounding only
+        self._h, self._mu, self._labels = h @ basis, mu @ basis, labels
+        self._own = self._mu[labels]
+        self._square: Tensor | None = None
+        self._n = n = counts[labels]
+        # In the columns U = [h, μ_c] this is h − μ_c.
+        residual = torch.stack([torch.ones_like(n), -torch.ones_like(n)], 1)
+        self._moved = torch.stack([-1 / (n - 1), n / (n - 1)], 1)  # the mean without h, in U
+        former = torch.stack([torch.zeros_like(n), torch.ones_like(n)], 1)
+        removed = (self._unit * n / (n - 1))[:, None, None] * _outer_products(residual)
+        self._change = _outer_products(self._moved) - _outer_products(former) - removed
+
+    def select(self, rows: Tensor) -> LeftOut:
+        """Return the same for some of the examples. `rows`: bool or int64, indices of examples."""
+        selected = copy(self)
+        for name in ("_h", "_labels", "_own", "_n", "_moved", "_change"):
+            setattr(selected, name, getattr(self, name)[rows])
+        return selected
+
+    def choose_strength(self, balanced: Sums) -> float:
+        """Choose λ by the least squared error of left-out scores, in the mean over classes.
+
+        Generalised cross-validation needs no examples, but mistakes an exact fit of repeated images
+        for a good one: with fewer examples than features it then prefers the smallest λ. There must
+        be an example, and two or more of each class that has any.
+
+        Args:
+            balanced: the balanced sums, which determine the grid of λ.
+        """
+        weights = (
+            1
+            / torch.bincount(self._labels, minlength=len(self._mu)).to(self._h.dtype)[self._labels]
+        )
+
+        def weighted_error(strength: float) -> float:
+            return float((self.measure_errors(strength) * weights).sum())
+
+        # Of equal errors the larger λ wins, as in `ridge.choose_strength`: its solution is the
+        # smoother.
+        strengths = ridge.strength_grid(float(balanced.gram.diagonal().mean()))
+        return min(strengths, key=lambda strength: (weighted_error(strength), -strength))
+
+    def score(self, strength: float) -> Tensor:
+        """Return the left-out scores at λ = `strength`, float64 [n, C]."""
+        towards, own_scores = self._compute_score_vectors(strength)
+        scores = towards @ self._mu.T
+        scores[torch.arange(len(own_scores), device=own_scores.device), self._labels] = own_scores
+        without: Tensor = scores.masked_fill((self._n < 2)[:, None], torch.nan)
+        return without
+
+    def measure_errors(self, strength: float) -> Tensor:
+        """Return the squared distance of each example's scores from its one-hot target, float64.
+
+        The shape is [n]. Σ_k (vᵀμ_k)² is vᵀ(Σ_k μ_k μ_kᵀ)v: with more classes than features, the
+        sum needs no single scores.
+        """
+        towards, own_scores = self._compute_score_vectors(strength)
+        # Both ways give the same sum; the shorter of C and K decides the cost.
+        if len(self._mu) <= self._mu.shape[1]:
+            all_squares = (towards @ self._mu.T).square().sum(1)
+        else:
+            if self._square is None:
+                self._square = self._mu.T @ self._mu
+            all_squares = ((towards @ self._square) * towards).sum(1)
+        errors: Tensor = (
+            all_squares - (towards * self._own).sum(1).square() + (own_scores - 1).square()
+        )
+        return errors
+
+    def _compute_score_vectors(self, strength: float) -> tuple[Tensor, Tensor]:
+        """Return vectors [n, K] and scores [n] of the own class.
+
+        The product of a vector with μ_k is the example's score of another class k.
+        """
+        h, own_mean = self._h, self._own
+        inverse = 1 / (self._values + strength * self._unit)
+        h_inverse, own_inverse = h * inverse, own_mean * inverse  # hᵀB⁻¹, μ_cᵀB⁻¹
+        hh, hm, mm = (
+            (h_inverse * h).sum(1),
+            (h_inverse * own_mean).sum(1),
+            (own_inverse * own_mean).sum(1),
+        )
+        # UᵀB⁻¹U, [n, 2, 2].
+        inner = torch.stack([torch.stack([hh, hm], 1), torch.stack([hm, mm], 1)], 1)
+        identity = torch.eye(2, dtype=h.dtype, device=h.device)
+        # Woodbury: I + change · inner is solved, not inner inverted, since `inner` is singular
+        # where h and μ_c are parallel.
+        middle = torch.linalg.solve(identity + self._change @ inner, self._change)
+        left = (torch.stack([hh, hm], 1)[:, None, :] @ middle)[:, 0]  # [n, 2]
+        towards = (1 - left[:, :1]) * h_inverse - left[:, 1:] * own_inverse
+        # The own class is scored with its mean without the example.
+        moved = (inner @ self._moved[:, :, None])[:, :, 0]
+        return towards, moved[:, 0] - (left * moved).sum(1)
+
+
+def _outer_products(vectors: Tensor) -> Tensor:
+    return vectors[:, :, None] * vectors[:, None, :]

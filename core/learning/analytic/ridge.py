@@ -1,0 +1,88 @@
+"""Ridge regression onto one-hot labels, from sums alone: W = (G + λI)⁻¹ Q.
+
+RanPAC (McDonnell et al. 2023, arXiv 2307.02251, equations 6 to 8) and ACIL (Zhuang et al. 2022,
+arXiv 2205.14922). λ is chosen by generalised cross-validation (Golub, Heath & Wahba 1979), which
+also needs only the sums: GCV(λ) = N·RSS(λ) / (N − tr H(λ))².
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from core.learning.analytic.sums import Sums
+
+EXPONENTS = range(-8, 5)
+"""Exponents of ten to try; λ is that power times the mean of G's diagonal."""
+
+
+def solve(sums: Sums, strength: float) -> Tensor:
+    """Return the ridge solution W, float64 [K, C].
+
+    Args:
+        sums: sums over the examples.
+        strength: λ > 0, in units of G.
+    """
+    regular = sums.gram + strength * torch.eye(
+        len(sums.gram), dtype=torch.float64, device=sums.gram.device
+    )
+    factor, failed = torch.linalg.cholesky_ex(regular)
+    if int(failed):  # λ is below G's rounding, so the matrix is not positive definite
+        solution: Tensor = torch.linalg.lstsq(regular, sums.cross).solution
+        return solution
+    return torch.cholesky_solve(sums.cross, factor)
+
+
+def choose_strength(sums: Sums) -> tuple[float, Tensor]:
+    """Return the λ with the least GCV on the grid and its W, float64 [K, C]; of equal λ the larger.
+
+    One eigendecomposition G = V diag(e) Vᵀ serves all: with A = VᵀQ, tr WᵀQ = Σ ‖A_i‖² / (e_i + λ),
+    tr WᵀGW = Σ e_i ‖A_i‖² / (e_i + λ)² and tr H = Σ e_i / (e_i + λ).
+    """
+    values, vectors = torch.linalg.eigh(sums.gram)
+    values = values.clamp(min=0)  # below zero by rounding only
+    rotated = vectors.T @ sums.cross
+    energy = rotated.square().sum(1)
+    scale = float(sums.gram.diagonal().mean())
+    best = min(
+        strength_grid(scale),
+        # Of equal scores the larger λ wins: its solution is the smoother.
+        key=lambda strength: (_gcv_score(strength, values, energy, sums.examples), -strength),
+    )
+    return best, vectors @ (rotated / (values + best)[:, None])
+
+
+def strength_grid(scale: float) -> list[float]:
+    """Return the values of λ to try, all positive, for a mean `scale` of G's diagonal."""
+    # Features that are all zero have no scale; any positive λ will do.
+    return [10.0**exponent * (scale or 1.0) for exponent in EXPONENTS]
+
+
+def _gcv_score(strength: float, values: Tensor, energy: Tensor, examples: int) -> float:
+    """Return GCV(λ); infinity where no degrees of freedom are left."""
+    shrunk = values + strength
+    residual = examples - 2 * (energy / shrunk).sum() + (values * energy / shrunk.square()).sum()
+    freedom = examples - (values / shrunk).sum()
+    if freedom <= 0:  # as many features as examples: no degrees of freedom are left to judge by
+        return float("inf")
+    return float(examples * residual / freedom.square())
+
+
+def left_out(sums: Sums, strength: float, weight: Tensor, h: Tensor, labels: Tensor) -> Tensor:
+    """Return the left-out scores of examples, float64 [n, C].
+
+    Each example is scored by the solution without it: (Wᵀh − g y) / (1 − g), g = hᵀ(G + λI)⁻¹h.
+
+    Args:
+        sums: sums that include the examples.
+        strength: λ > 0.
+        weight: W of `sums` at `strength`.
+        h: float64 [n, K].
+        labels: columns of W, int64 [n].
+    """
+    regular = sums.gram + strength * torch.eye(len(sums.gram), dtype=torch.float64, device=h.device)
+    # A leverage of 1, an example that alone fixes its direction, would divide by zero below.
+    leverage = (h * torch.linalg.solve(regular, h.T).T).sum(1).clamp(max=1 - 1e-9)
+    targets = torch.nn.functional.one_hot(labels, weight.shape[1]).to(h.dtype)
+    scores: Tensor = (h @ weight - leverage[:, None] * targets) / (1 - leverage)[:, None]
+    return scores

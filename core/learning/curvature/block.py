@@ -1,0 +1,346 @@
+"""Curvature of one layer: a symmetric positive H over displacements d [o, w], bias as last column.
+
+A block computes H d, the gradient of the penalty ½ dᵀ H d, and merges with the block of another
+task. Each stored statistic is averaged, which equals measuring both tasks' data together (Shon et
+al. 2022, DLCFT, section 3.2). No inverse is taken, so no damping is needed. vec(d) goes by rows, as
+flatten does: a Kronecker block is G ⊗ A with G [o, o] and A [w, w].
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from core.learning.curvature import factor
+from core.learning.curvature.factor import Factor
+
+
+class Block(ABC):
+    """Base class of curvature blocks, whose fields are tensors or factors.
+
+    Blocks are immutable; merging makes a new one.
+    """
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def count_columns(self, outputs: int) -> int:
+        """Return the number of columns w of a displacement [o, w] with o = `outputs` rows."""
+
+    @abstractmethod
+    def matvec(self, d: Tensor) -> Tensor:
+        """Return the product H d [o, w] for d [o, w]."""
+
+    @abstractmethod
+    def trace(self) -> Tensor:
+        """Return the trace of H, 0-dim."""
+
+    def compress_factors(self, limit: int | None, kernel: int = 1) -> Block:
+        """Return the block with every factor in at most `limit` bytes.
+
+        Where that is impossible, return a diagonal.
+
+        Args:
+            limit: bytes per factor; None for no limit.
+            kernel: pixels of a convolution's kernel.
+        """
+        return self
+
+    def with_rows(self, outputs: int) -> Block:
+        """Return the block of a layer that has grown to `outputs` rows; new rows have no curvature.
+
+        Raises ValueError for fewer rows than the block has, or a kind of block that cannot grow.
+        """
+        raise ValueError(f"a {self.kind} block cannot grow")
+
+    def merge(self, other: Block, share: float) -> Block:
+        """Return (1 - share) · self + share · other for each stored statistic.
+
+        Raises ValueError for another kind or shape.
+        """
+        if type(other) is not type(self):
+            raise ValueError(f"a {self.kind} block cannot be merged with a {other.kind} one")
+        merged: dict[str, Tensor | Factor] = {}
+        for name, mine in self._get_fields().items():
+            theirs = other._get_fields()[name]
+            if isinstance(mine, Factor) and isinstance(theirs, Factor):
+                merged[name] = mine.merge(theirs, share)
+                continue
+            assert isinstance(mine, Tensor) and isinstance(theirs, Tensor)
+            if mine.shape != theirs.shape:
+                raise ValueError(
+                    f"blocks of shapes {list(mine.shape)} and {list(theirs.shape)} cannot be merged"
+                )
+            # `lerp` is exact at shares 0 and 1, where the sum of two products may round.
+            merged[name] = torch.lerp(mine, theirs.to(mine), share)
+        return type(self)(**merged)
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Return the block's tensors to store, by name.
+
+        They are named `<field>`, and those of a factor `<field>.<name>`.
+        """
+        tensors: dict[str, Tensor] = {}
+        for name, value in self._get_fields().items():
+            if isinstance(value, Factor):
+                tensors |= {f"{name}.{key}": tensor for key, tensor in value.to_tensors().items()}
+            else:
+                tensors[name] = value
+        return tensors
+
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Storage tier of each field that is a factor."""
+        return {
+            name: value.tier
+            for name, value in self._get_fields().items()
+            if isinstance(value, Factor)
+        }
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the block as stored, in bytes."""
+        return sum(value.nbytes for value in self._get_fields().values())
+
+    def _get_fields(self) -> dict[str, Tensor | Factor]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class Diagonal(Block):
+    """A diagonal H, with its diagonal as `values` [o, w]."""
+
+    values: Tensor
+    kind: ClassVar[str] = "diagonal"
+
+    def count_columns(self, outputs: int) -> int:
+        """Return the number of columns w of a displacement, that of `values`."""
+        return self.values.shape[1]
+
+    def matvec(self, d: Tensor) -> Tensor:
+        """Return the product H d = values ∘ d."""
+        return self.values * d
+
+    def with_rows(self, outputs: int) -> Block:
+        """Return the block with zeros for the new rows."""
+        return Diagonal(_pad_zeros(self.values, outputs, rows_only=True))
+
+    def trace(self) -> Tensor:
+        """Return the trace of H, the sum of the values."""
+        return self.values.sum()
+
+
+@dataclass(frozen=True, eq=False)
+class Kfac(Block):
+    """A Kronecker-factored H = G ⊗ A.
+
+    A [w, w] is the mean of a aᵀ over examples and positions, G [o, o] the mean of Σ_s g gᵀ over
+    examples. Grosse & Martens 2016, arXiv 1602.01407 (KFC); "expand" in Eschenhagen et al. 2023,
+    arXiv 2311.00636.
+    """
+
+    a: Factor
+    g: Factor
+    kind: ClassVar[str] = "kfac"
+
+    def count_columns(self, outputs: int) -> int:
+        """Return the number of columns w of a displacement, the size of A."""
+        return self.a.size
+
+    def matvec(self, d: Tensor) -> Tensor:
+        """Return the product H d = G d A."""
+        # One side at a time: the Kronecker product itself would have (o w)² entries.
+        return self.a.multiply_rows(self.g.multiply_rows(d.T).T)
+
+    def with_rows(self, outputs: int) -> Block:
+        """Return the block with zeros in G for the new rows."""
+        return (
+            self
+            if outputs == self.g.size
+            else Kfac(self.a, factor.make_dense(_pad_zeros(self.g.to_dense(), outputs)))
+        )
+
+    def trace(self) -> Tensor:
+        """Return the trace of H, tr G · tr A."""
+        return self.a.trace() * self.g.trace()
+
+    def compress_factors(self, limit: int | None, kernel: int = 1) -> Block:
+        """Compress the factors A and G; if one fits in no tier, return the diagonal of G ⊗ A."""
+        a, g = (
+            factor.compress_matrix(self.a.to_dense(), limit, kernel),
+            factor.compress_matrix(self.g.to_dense(), limit),
+        )
+        if a is None or g is None:
+            # The smallest form there is, as large as the weight itself.
+            return Diagonal(torch.outer(self.g.diagonal(), self.a.diagonal()))
+        return Kfac(a, g)
+
+
+@dataclass(frozen=True, eq=False)
+class TKfac(Block):
+    """A trace-restricted Kronecker-factored H = Q ⊗ P / δ.
+
+    P = E Σ Mᵀ M, Q = E Σ M Mᵀ and δ = tr P = tr Q, so both partial traces are those of the exact
+    block. M is an example's gradient. After Gao et al. 2021, arXiv 2011.10741 (trace-restricted
+    K-FAC), whose form for linear layers this is; for convolutions it assumes nothing about
+    positions.
+    """
+
+    p: Factor
+    q: Factor
+    delta: Tensor
+    kind: ClassVar[str] = "tkfac"
+
+    def count_columns(self, outputs: int) -> int:
+        """Return the number of columns w of a displacement, the size of P."""
+        return self.p.size
+
+    def matvec(self, d: Tensor) -> Tensor:
+        """Return the product H d = Q d P / δ."""
+        # Divided between the two products: both factors have the size of δ, and their product could
+        # overflow.
+        return self.p.multiply_rows(self.q.multiply_rows(d.T).T / self._divisor)
+
+    def with_rows(self, outputs: int) -> Block:
+        """Return the block with zeros in Q for the new rows."""
+        if outputs == self.q.size:
+            return self
+        return TKfac(self.p, factor.make_dense(_pad_zeros(self.q.to_dense(), outputs)), self.delta)
+
+    def trace(self) -> Tensor:
+        """Return the trace of H, tr P · tr Q / δ."""
+        # In this order the numbers stay near δ; the product of both traces could overflow.
+        return self.p.trace() * (self.q.trace() / self._divisor)
+
+    def compress_factors(self, limit: int | None, kernel: int = 1) -> Block:
+        """Compress the factors P and Q; if one fits in no tier, return the diagonal of Q ⊗ P /
+        δ."""
+        p, q = (
+            factor.compress_matrix(self.p.to_dense(), limit, kernel),
+            factor.compress_matrix(self.q.to_dense(), limit),
+        )
+        if p is None or q is None:
+            return Diagonal(torch.outer(self.q.diagonal() / self._divisor, self.p.diagonal()))
+        return TKfac(p, q, self.delta)
+
+    @property
+    def _divisor(self) -> Tensor:
+        """δ, kept above zero; it is 0 only where P and Q are."""
+        return self.delta.clamp_min(torch.finfo(self.delta.dtype).tiny)
+
+
+@dataclass(frozen=True, eq=False)
+class Exact(Block):
+    """A full H = matrix [o w, o w], for tests and for layers of a few numbers."""
+
+    matrix: Tensor
+    kind: ClassVar[str] = "exact"
+
+    def count_columns(self, outputs: int) -> int:
+        """Return the number of columns w of a displacement: the matrix's size over its rows."""
+        return self.matrix.shape[0] // outputs
+
+    def matvec(self, d: Tensor) -> Tensor:
+        """Return the product H d: the matrix times vec(d), in the shape of d."""
+        return (self.matrix @ d.flatten()).view_as(d)
+
+    def trace(self) -> Tensor:
+        """Return the trace of H."""
+        return self.matrix.trace()
+
+
+@dataclass(frozen=True, eq=False)
+class Gram(Block):
+    """H = I ⊗ A, A [w, w]: a head's block under half the squared error, for any number of rows.
+
+    All rows share A, so no row is stored separately, and rows that are added later have the same A.
+    """
+
+    a: Factor
+    kind: ClassVar[str] = "gram"
+
+    def count_columns(self, outputs: int) -> int:
+        """Return the number of columns w of a displacement, the size of A."""
+        return self.a.size
+
+    def matvec(self, d: Tensor) -> Tensor:
+        """Return the product H d = d A."""
+        return self.a.multiply_rows(d)
+
+    def trace(self) -> Tensor:
+        """Return the trace of A alone: the number of rows is unknown here."""
+        return self.a.trace()
+
+    def compress_factors(self, limit: int | None, kernel: int = 1) -> Block:
+        """Compress the factor A. Raises ValueError when A fits in no tier of `limit` bytes."""
+        a = factor.compress_matrix(self.a.to_dense(), limit)
+        if a is None:
+            raise ValueError(
+                f"a head's factor of size {self.a.size} fits in no tier of {limit} bytes"
+            )
+        return Gram(a)
+
+
+@dataclass(frozen=True, eq=False)
+class Channels(Block):
+    """The exact block of each output, none between outputs, for grouped convolutions.
+
+    blocks: [o, w, w].
+    """
+
+    blocks: Tensor
+    kind: ClassVar[str] = "channels"
+
+    def count_columns(self, outputs: int) -> int:
+        """Return the number of columns w of a displacement, that of the blocks."""
+        return self.blocks.shape[2]
+
+    def matvec(self, d: Tensor) -> Tensor:
+        """Return the product H d: each output's block times its row of d."""
+        return (self.blocks @ d[:, :, None]).squeeze(2)
+
+    def with_rows(self, outputs: int) -> Block:
+        """Return the block with zeros for the new rows."""
+        return Channels(_pad_zeros(self.blocks, outputs, rows_only=True))
+
+    def trace(self) -> Tensor:
+        """Return the trace of H, the sum of the blocks' traces."""
+        return self.blocks.diagonal(dim1=1, dim2=2).sum()
+
+
+TYPES: dict[str, type[Block]] = {t.kind: t for t in (Diagonal, Kfac, TKfac, Exact, Gram, Channels)}
+
+
+def from_tensors(kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Block:
+    """Rebuild a block from what `to_tensors`, `kind` and `tiers` of it returned.
+
+    Raises ValueError for an unknown kind or tier.
+    """
+    if kind not in TYPES:
+        raise ValueError(f"unknown kind of curvature {kind!r}; known: {', '.join(TYPES)}")
+    # A dot separates a factor's name from its tensor: fields without one are plain tensors.
+    values: dict[str, Tensor | Factor] = {k: t for k, t in tensors.items() if "." not in k}
+    for name, tier in tiers.items():
+        prefix = f"{name}."
+        stored = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+        values[name] = factor.from_tensors(tier, stored)
+    return TYPES[kind](**values)
+
+
+def _pad_zeros(values: Tensor, rows: int, *, rows_only: bool = False) -> Tensor:
+    """Append zeros up to `rows` rows, and as many columns unless `rows_only`.
+
+    Raises ValueError where there are already more rows.
+    """
+    missing = rows - values.shape[0]
+    if missing < 0:
+        # Heads only grow, so fewer rows mean that the block is of another network.
+        raise ValueError(f"a block of {values.shape[0]} rows cannot shrink to {rows}")
+    pads = [0, 0] * (values.dim() - 1) if rows_only else [0, missing]
+    return functional.pad(values, [*pads, 0, missing]) if missing else values

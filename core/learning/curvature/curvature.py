@@ -1,0 +1,139 @@
+"""Curvature of a whole network, one block per layer, and its quadratic penalty.
+
+The penalty is ½ Σ dᵀ H d over layers, d the displacement from an anchor. Its gradient is H d, so
+one multiplication gives value and gradient, and no graph is built. Curvature between layers is
+taken as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.learning.curvature.block import Block, from_tensors
+from core.learning.precision import full_precision
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """Curvature blocks by layer, as `layers_of` names the layers."""
+
+    blocks: Mapping[str, Block]
+
+    @torch.no_grad()
+    def evaluate_penalty(
+        self, displacements: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the penalty's gradient H d by parameter, and its value ½ dᵀ H d, 0-dim.
+
+        Layers without a weight in `displacements` and parameters without a block are left out. A
+        missing bias counts as a displacement of zero.
+
+        Args:
+            displacements: by full parameter name, each in the shape of its parameter.
+
+        Raises:
+            ValueError: for a bias without its weight, or a shape that does not fit its block.
+        """
+        gradients: dict[str, Tensor] = {}
+        values = []
+        for layer, block in self.blocks.items():
+            weight, bias = _name_parameters(layer, displacements)
+            if weight not in displacements:
+                if bias in displacements:
+                    raise ValueError(f"{bias} is given without {weight}")
+                continue
+            of_weight, of_bias = displacements[weight], displacements.get(bias)
+            d = _join_displacement(layer, block, of_weight, of_bias)
+            # TF32 would round a penalty to ten bits, and the forecast of a loss with it.
+            with full_precision(d.device):
+                r = block.matvec(d).to(d.dtype)
+            # The value costs nothing beside its gradient H d.
+            values.append((d * r).sum() / 2)
+            columns = of_weight.numel() // of_weight.shape[0]
+            gradients[weight] = r[:, :columns].reshape(of_weight.shape)
+            if of_bias is not None:
+                gradients[bias] = r[:, columns]
+        # Added on the device: a sum of Python floats would wait for the device once per layer.
+        return gradients, torch.stack(values).sum() if values else torch.zeros(())
+
+    def merge(self, other: Curvature, share: float) -> Curvature:
+        """Return (1 - share) · self + share · other for each stored statistic.
+
+        Raises ValueError for other layers, kinds or shapes.
+        """
+        if set(self.blocks) != set(other.blocks):
+            different = ", ".join(sorted(set(self.blocks) ^ set(other.blocks)))
+            raise ValueError(f"only one of two curvatures that are to be merged has {different}")
+        return Curvature(
+            {name: block.merge(other.blocks[name], share) for name, block in self.blocks.items()}
+        )
+
+    def trace(self) -> Tensor:
+        """Return the sum of the blocks' traces, 0-dim."""
+        return torch.stack([block.trace() for block in self.blocks.values()]).sum()
+
+    def bytes_by_layer(self) -> dict[str, int]:
+        """Return the stored size of each layer's block, in bytes."""
+        return {name: block.nbytes for name, block in self.blocks.items()}
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Return tensors named `<layer>/<field>`, those of a factor `<layer>/<field>.<name>`."""
+        return {
+            f"{layer}/{key}": tensor
+            for layer, block in self.blocks.items()
+            for key, tensor in block.to_tensors().items()
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return kind and storage tiers by layer."""
+        return {
+            name: {"kind": block.kind, "tiers": block.tiers} for name, block in self.blocks.items()
+        }
+
+    @staticmethod
+    def from_tensors(tensors: Mapping[str, Tensor], json: Mapping[str, Any]) -> Curvature:
+        """Rebuild the curvature from what `to_tensors` and `to_json` returned."""
+        by_layer: dict[str, dict[str, Tensor]] = {layer: {} for layer in json}
+        for key, tensor in tensors.items():
+            # From the right, since a layer's name may be any path of modules.
+            layer, _, field = key.rpartition("/")
+            by_layer[layer][field] = tensor
+        return Curvature(
+            {
+                layer: from_tensors(of["kind"], of["tiers"], by_layer[layer])
+                for layer, of in json.items()
+            }
+        )
+
+
+def _name_parameters(layer: str, displacements: Mapping[str, Tensor]) -> tuple[str, str]:
+    """Return the parameter names of a layer's weight and bias.
+
+    A layer is a module, an attention's `in_proj` or a bare parameter, whose bias is named "".
+    """
+    if layer in displacements:
+        return layer, ""
+    joint = "_" if layer.endswith(".in_proj") else "." if layer else ""
+    return f"{layer}{joint}weight", f"{layer}{joint}bias"
+
+
+def _join_displacement(layer: str, block: Block, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return the displacement d [o, w]: the weight by rows, the bias as last column.
+
+    Only a block with a bias has that column. Raises ValueError where the columns do not fit the
+    block.
+    """
+    d = weight.reshape(weight.shape[0], -1)
+    columns = block.count_columns(d.shape[0])
+    if bias is None and columns == d.shape[1] + 1:
+        bias = d.new_zeros(d.shape[0])
+    if bias is not None:
+        d = torch.cat([d, bias[:, None]], 1)
+    if d.shape[1] != columns:
+        raise ValueError(f"{layer}: displacements of {d.shape[1]} columns for a block of {columns}")
+    return d

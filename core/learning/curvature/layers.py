@@ -1,0 +1,266 @@
+"""Layers for which curvature is measured, and the composition of each one's gradient.
+
+A layer's displacement is a matrix d [o, w] with a row per output: its weight flattened, and its
+bias as the last column. The gradient of one example is a matrix M [o, w] = Σ_s g_s a_sᵀ over
+positions s (pixels or tokens). a_s is the layer's input there (a convolution's patch) with a 1
+appended for the bias, g_s the gradient by its output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.grad import conv2d_weight
+
+from core.learning.networks.heads import Head
+
+Form = Literal["convolution", "linear", "projection", "norm", "bare"]
+# Suffix for nn.MultiheadAttention: query, key and value form one layer without a module.
+PROJECTION = ".in_proj"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer with its weight and bias.
+
+    `module` runs or owns the layer: the attention of a projection, the module of a bare parameter.
+    """
+
+    name: str
+    form: Form
+    module: nn.Module
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+    key: str = ""  # name of a bare parameter in its module
+
+    @property
+    def outputs(self) -> int:
+        """Number of rows of a displacement, o."""
+        return self.weight.shape[0]
+
+    @property
+    def width(self) -> int:
+        """Number of columns of a displacement with the bias, w."""
+        return self.weight.numel() // self.outputs + (self.bias is not None)
+
+    @property
+    def grouped(self) -> bool:
+        """True for a convolution whose outputs have different inputs, such as a depthwise one."""
+        return isinstance(self.module, nn.Conv2d) and self.module.groups > 1
+
+    @property
+    def kernel(self) -> int:
+        """Pixels in a convolution's kernel; 1 for other layers."""
+        return self.weight[0, 0].numel() if self.form == "convolution" else 1
+
+
+def layers_of(network: nn.Module, parameters: Iterable[str]) -> list[str]:
+    """Return the names of the layers that own these parameters.
+
+    A parameter outside of a layer is its own layer.
+    """
+    modules = dict(network.named_modules())
+    # A dict and not a set: the order of layers is that of the parameters, so that sums have the
+    # same bits.
+    names: dict[str, None] = {}
+    for name in parameters:
+        prefix, _, key = name.rpartition(".")
+        if key in ("weight", "bias") and _get_form(modules[prefix]) is not None:
+            names[prefix] = None
+        elif key in ("in_proj_weight", "in_proj_bias") and isinstance(
+            modules[prefix], nn.MultiheadAttention
+        ):
+            names[prefix + PROJECTION] = None
+        else:
+            names[name] = None
+    return list(names)
+
+
+def find_layer(network: nn.Module, name: str) -> Layer:
+    """Return the layer with a name from `layers_of`. Raises ValueError if it cannot be measured."""
+    modules = dict(network.named_modules())
+    if name in modules:
+        return _of_module(name, modules[name])
+    prefix, _, key = name.rpartition(".")
+    owner = modules.get(prefix)
+    if name.endswith(PROJECTION) and isinstance(owner, nn.MultiheadAttention):
+        return _of_attention(name, owner)
+    weight = owner._parameters.get(key) if owner is not None else None
+    if owner is None or weight is None:
+        raise ValueError(f"the network has no layer or parameter {name!r}")
+    if not (_has_batch_dimension(weight) or _scales_channels(weight)):
+        raise ValueError(
+            f"{name}: a bare parameter must be [1, …, …] or [channels, 1, 1] to be measured"
+        )
+    return Layer(name, "bare", owner, weight, None, key)
+
+
+def _get_form(module: nn.Module) -> Form | None:
+    """Return the form of a module; None for a module that is no layer."""
+    if isinstance(module, nn.Conv2d):
+        return "convolution"
+    if isinstance(module, nn.Linear | Head):
+        return "linear"
+    if isinstance(module, nn.BatchNorm2d | nn.LayerNorm):
+        return "norm"
+    return None
+
+
+def _of_module(name: str, module: nn.Module) -> Layer:
+    """Describe a module as a layer. Raises ValueError if it cannot be measured."""
+    form = _get_form(module)
+    if form is None:
+        raise ValueError(f"{name}: no curvature is known for a {type(module).__name__}")
+    if isinstance(module, nn.Conv2d) and (
+        module.padding_mode != "zeros" or isinstance(module.padding, str)
+    ):
+        raise ValueError(f"{name}: only zero padding of a given size can be measured")
+    if isinstance(module, nn.LayerNorm) and len(module.normalized_shape) != 1:
+        raise ValueError(f"{name}: only norms over one dimension can be measured")
+    weight, bias = module.weight, module.bias
+    if not isinstance(weight, nn.Parameter):
+        raise ValueError(f"{name} has no weight")
+    return Layer(name, form, module, weight, bias if isinstance(bias, nn.Parameter) else None)
+
+
+def _of_attention(name: str, module: nn.MultiheadAttention) -> Layer:
+    """Describe an attention's input projection as a layer.
+
+    Raises ValueError if it cannot be measured.
+    """
+    if not module.batch_first or module.in_proj_weight is None or module.bias_k is not None:
+        raise ValueError(
+            f"{name}: only batch-first attention of one width without extra tokens can be measured"
+        )
+    return Layer(name, "projection", module, module.in_proj_weight, module.in_proj_bias)
+
+
+def _has_batch_dimension(parameter: Tensor) -> bool:
+    """Return true for [1, tokens, width], whose first dimension stands for the batch."""
+    return parameter.dim() >= 3 and parameter.shape[0] == 1
+
+
+def _scales_channels(parameter: Tensor) -> bool:
+    """Return true for [channels, 1, 1], which multiplies [B, channels, height, width]."""
+    return parameter.dim() == 3 and parameter.shape[1:] == (1, 1)
+
+
+def expand_parameter(parameter: Tensor, examples: int) -> Tensor:
+    """Return a leaf tensor with one copy of a bare parameter per example.
+
+    It broadcasts as the parameter does.
+    """
+    rows = parameter.detach()
+    rows = (
+        rows.expand(examples, *rows.shape[1:])
+        if _has_batch_dimension(rows)
+        else rows.expand(examples, *rows.shape)
+    )
+    # `expand` shares one memory for all rows, whose gradients would be added up.
+    return rows.clone().requires_grad_()
+
+
+def inputs_of(layer: Layer, a: Tensor) -> Tensor:
+    """Return a layer's input as rows [B, T, w] of T positions.
+
+    A convolution's rows are patches in weight.flatten(1) order. A 1 is appended where there is a
+    bias.
+    """
+    module = layer.module
+    if isinstance(module, nn.Conv2d):
+        assert not isinstance(module.padding, str)
+        # Patches of every position as columns.
+        rows = functional.unfold(
+            a, module.kernel_size, module.dilation, module.padding, module.stride
+        )
+        rows = rows.transpose(1, 2)
+    else:
+        rows = a.reshape(a.shape[0], -1, a.shape[-1])
+    return rows if layer.bias is None else functional.pad(rows, (0, 1), value=1.0)
+
+
+def outputs_of(layer: Layer, g: Tensor) -> Tensor:
+    """Return a layer's output gradient as rows [B, T, o]."""
+    if layer.form == "convolution":
+        return g.flatten(2).transpose(1, 2)
+    return g.reshape(g.shape[0], -1, g.shape[-1])
+
+
+def gradients_of(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
+    """Return every example's gradient M [B, o, w].
+
+    Args:
+        layer: the layer.
+        a: the layer's input, as captured.
+        g: the gradient by the layer's output, as captured.
+    """
+    batch, module = g.shape[0], layer.module
+    if layer.form == "bare":
+        return g.reshape(batch, layer.outputs, layer.width)
+    if isinstance(module, nn.Conv2d):
+        weight = conv_gradients(module, a, g).flatten(2)
+        return weight if layer.bias is None else torch.cat([weight, g.sum((2, 3))[..., None]], 2)
+    if layer.form != "norm":
+        return outputs_of(layer, g).transpose(1, 2) @ inputs_of(layer, a)
+    first = isinstance(module, nn.BatchNorm2d) or _channels_first(module)
+    x = (
+        batch_normalised(module, a)
+        if isinstance(module, nn.BatchNorm2d)
+        else _layer_normalised(module, a)
+    )
+    if first:
+        x, g = x.movedim(1, -1), g.movedim(1, -1)
+    shape = (batch, -1, layer.outputs)
+    weight = (x * g).reshape(shape).sum(1)
+    return torch.stack([weight] if layer.bias is None else [weight, g.reshape(shape).sum(1)], 2)
+
+
+def conv_gradients(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tensor:
+    """Return every example's gradient of a convolution's weight, [B, …], from a and δ [B, C, H, W].
+
+    Examples are laid side by side as channels of one convolution with a group per example.
+    """
+    n = a.shape[0]
+    weight = module.weight
+    stacked: Tensor = conv2d_weight(  # type: ignore[no-untyped-call]
+        a.reshape(1, -1, *a.shape[2:]),
+        (n * weight.shape[0], *weight.shape[1:]),
+        delta.reshape(1, -1, *delta.shape[2:]),
+        module.stride,
+        module.padding,
+        module.dilation,
+        # With a group per example the gradients of examples stay apart, in one call for all.
+        n * module.groups,
+    )
+    return stacked.view(n, *weight.shape)
+
+
+def batch_normalised(module: nn.BatchNorm2d, a: Tensor) -> Tensor:
+    """Return (a - mean) / std by the running statistics, before scale and shift."""
+    assert module.running_mean is not None and module.running_var is not None
+    mean, var = module.running_mean, module.running_var
+    # By running statistics: in eval mode examples do not depend on each other.
+    return (a - mean[:, None, None]) * torch.rsqrt(var + module.eps)[:, None, None]
+
+
+def _layer_normalised(module: nn.Module, a: Tensor) -> Tensor:
+    """Return a layer norm's normalised input, before scale and shift."""
+    assert isinstance(module, nn.LayerNorm)
+    if not _channels_first(module):
+        return functional.layer_norm(a, module.normalized_shape, eps=module.eps)
+    return functional.layer_norm(a.movedim(1, -1), module.normalized_shape, eps=module.eps).movedim(
+        -1, 1
+    )
+
+
+def _channels_first(module: nn.Module) -> bool:
+    """Return true for torchvision's LayerNorm2d, which permutes [B, C, H, W].
+
+    Recognised by name: torchvision's import is slow.
+    """
+    return type(module).__name__ == "LayerNorm2d"

@@ -1,0 +1,1 @@
+"""Images of a task as batches: data sets, augmentation, sampling, cached features."""

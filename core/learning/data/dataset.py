@@ -1,0 +1,159 @@
+"""A task's images and labels in memory, and the batches made of them.
+
+A dataset file is safetensors with `images` uint8 [N, S, S, C] and `labels` int64 [N]. Images are
+memory-mapped and stay uint8 until a batch is made of them. A small set without augmentation is
+converted to float32 once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.learning.data.augment import Augmentation
+from core.learning.data.transfer import free_bytes, send_rows, send_tensor
+from core.learning.precision import Inputs
+from core.learning.problems.classification import CLASSIFICATION
+from core.learning.problems.problem import DataError, Problem
+from core.learning.state import load_tensors
+from core.learning.training.context import Batch
+
+__all__ = ["BatchSource", "DataError", "Dataset"]
+
+CACHE_BYTES = 256 * 2**20  # largest float32 copy of a whole set
+DEVICE_SHARE = 0.5  # share of an accelerator's free memory that images may use
+
+
+class Dataset:
+    """Images uint8 [N, S, S, C] with labels int64 [N], which are indices into `names`.
+
+    `problem` says what the labels mean. Raises DataError for other tensors.
+    """
+
+    def __init__(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        names: Sequence[str],
+        problem: Problem[Any] = CLASSIFICATION,
+    ) -> None:
+        if images.dtype != torch.uint8 or images.dim() != 4:
+            raise DataError(
+                f"images must be uint8 [N, S, S, C], not {images.dtype} {tuple(images.shape)}"
+            )
+        if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
+            raise DataError("labels must be int64, one for each image")
+        # Checked here once: on a GPU a wrong index is an assertion that names no label.
+        if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < len(names):
+            raise DataError(f"labels must lie between 0 and {len(names) - 1}")
+        self.images = images
+        self.labels = labels
+        self.names = list(names)
+        self.problem = problem
+
+    @staticmethod
+    def read(path: Path, names: Sequence[str], problem: Problem[Any] = CLASSIFICATION) -> Dataset:
+        """Read a dataset file. Raises DataError when it is not one."""
+        tensors = load_tensors(path)
+        if set(tensors) != {"images", "labels"}:
+            raise DataError(
+                f"{path.name} must hold images and labels, not {', '.join(sorted(tensors))}"
+            )
+        return Dataset(tensors["images"], tensors["labels"], names, problem)
+
+    def __len__(self) -> int:
+        return self.labels.shape[0]
+
+    def take_every(self, stride: int) -> Dataset:
+        """Return the dataset of every image, or every second, third …"""
+        if stride == 1:
+            return self
+        return type(self)(self.images[::stride], self.labels[::stride], self.names, self.problem)
+
+    def to_targets(self, outputs: Sequence[str]) -> Tensor:
+        """Return labels as targets [N, …] of a head with these outputs.
+
+        Raises DataError for labels that the head has no output for.
+        """
+        return self.problem.read_labels(self.labels, self.names, outputs)
+
+    def list_needed_outputs(self) -> list[str]:
+        """Return the outputs that a version needs to be measured on these images."""
+        return self.problem.list_needed_outputs(self.labels, self.names)
+
+
+class BatchSource:
+    """Batches of one dataset for a training run."""
+
+    def __init__(
+        self,
+        data: Dataset,
+        known: Sequence[str],
+        inputs: Inputs,
+        augment: Augmentation,
+        task: int | None,
+    ) -> None:
+        device = inputs.device
+        self._inputs = inputs
+        self._augment = augment
+        self._task = task
+        self._collate = data.problem.collate
+        self.labels = data.to_targets(known)
+        images = data.images
+        # Images on the device need no copy for each batch.
+        if device.type != "cpu" and images.nbytes <= DEVICE_SHARE * free_bytes(device):
+            images = images.to(device)
+        self._images = images
+        # Labels are small: on the device once, they are never sent again.
+        self._y = self.labels.to(device)
+        self._scaled: Tensor | None = None
+        if not augment.active and not inputs.has_features and 4 * images.nbytes <= CACHE_BYTES:
+            # Stored as [N, S, S, C]: selected rows are then channels_last without a copy.
+            self._scaled = inputs(images).permute(0, 2, 3, 1)
+
+    def make_batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
+        """Return the batch of the images `index` int64 [B].
+
+        Args:
+            index: rows of the dataset, on the CPU.
+            table: [B, columns], drives their augmentation; None: unaugmented.
+            at: the same rows on the device, if they are there already.
+        """
+        at = send_tensor(index, self._inputs.device) if at is None else at
+        if self._scaled is not None:
+            x = self._scaled.index_select(0, at).permute(0, 3, 1, 2)
+        elif table is None or not self._augment.active:
+            x = self._inputs(self._select_images(index, at))
+        elif self._images.device.type == at.device.type:
+            x = self._inputs(self._augment(self._images, at, table))
+        else:  # too large for the device: send and augment only these rows
+            x = self._inputs(self._augment(self._select_images(index, at), None, table))
+        return self.wrap_inputs(index, x, at)
+
+    def wrap_inputs(self, index: Tensor, x: Tensor, at: Tensor | None = None) -> Batch:
+        """Return the batch of the images `index` int64 [B] with given inputs x [B, …]."""
+        at = send_tensor(index, self._inputs.device) if at is None else at
+        return Batch(
+            x,
+            self._collate(self._y, at),
+            index,
+            self._task,
+            # Raw images are fetched only when a method asks for them: most steps do not.
+            lambda rows: self._select_images(index[rows]),
+        )
+
+    def in_order(self, rows: Tensor, size: int) -> Iterator[Batch]:
+        """Yield batches of up to `size` images: these rows in this order, unaugmented."""
+        for index in rows.split(size):  # type: ignore[no-untyped-call]
+            yield self.make_batch(index, None)
+
+    def _select_images(self, index: Tensor, at: Tensor | None = None) -> Tensor:
+        """Return images uint8 [B, S, S, C] on the device."""
+        device = self._inputs.device
+        if self._images.device.type != device.type:
+            return send_rows(self._images, index, device)
+        return self._images.index_select(0, send_tensor(index, device) if at is None else at)

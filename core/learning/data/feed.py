@@ -1,0 +1,97 @@
+"""Batches of a training stage, and the method whose hooks see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from core.learning.data.augment import epoch_seed, epoch_table
+from core.learning.data.sampler import shuffle_batches, stratify_batches
+from core.learning.data.transfer import send_tensor
+from core.learning.methods.method import Method
+from core.learning.training.context import Batch, Context
+
+
+class Source(Protocol):
+    """Examples by row: images of the task, their cached features, or the pool of a balanced
+    head."""
+
+    labels: Tensor
+
+    def make_batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
+        """Return the batch of the rows `index` int64 [B], on the CPU; `table` [B, columns] drives
+        augmentation.
+
+        at: the same rows on the run's device, or None where there is no copy yet.
+        """
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Batches of one epoch, with their rows on the CPU and, copied at once, on the device.
+
+    Attributes:
+        rows: index batches int64 [B], on the CPU.
+        placed: the same on the device.
+        table: float64 [N, columns], random numbers for the augmentation of each row; None: not
+            augmented.
+    """
+
+    source: Source
+    rows: Sequence[Tensor]
+    placed: Sequence[Tensor]
+    table: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def get_batch(self, number: int) -> Batch:
+        """Return a batch by its number, from 0."""
+        index, at, table = self.rows[number], self.placed[number], self.table
+        if table is not None:
+            # RandAugment's table stays on the CPU, others are on the device.
+            table = table.index_select(0, index if table.device == index.device else at)
+        return self.source.make_batch(index, table, at)
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Batches of a stage.
+
+    Attributes:
+        method: the method whose hooks run in a step.
+        rows: int64 [n], rows of the source that are trained on.
+        steps: number of batches per epoch.
+        size: number of images per batch.
+        sampler: shuffled, or stratified.
+        augmented: whether the source augments.
+    """
+
+    method: Method
+    source: Source
+    rows: Tensor
+    steps: int
+    size: int
+    sampler: str
+    augmented: bool
+
+    def build_epoch(self, ctx: Context, number: int) -> Epoch:
+        """Return an epoch by its number, as a function of seed, task and number."""
+        n = len(self.source.labels)
+        table = epoch_table(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
+        rows = self._plan_batches(ctx, number, table[:, 0])
+        # All batches of the epoch in one copy: a copy in each step would make a GPU wait.
+        placed = send_tensor(torch.cat(rows), ctx.device).split([part.numel() for part in rows])  # type: ignore[no-untyped-call]
+        numbers = ctx.augment.place_table(table[:, 1:], ctx.device) if self.augmented else None
+        return Epoch(self.source, rows, placed, numbers)
+
+    def _plan_batches(self, ctx: Context, epoch: int, order: Tensor) -> list[Tensor]:
+        """Return the index batches of an epoch; `order`, float [N], ranks the source's rows."""
+        if self.sampler == "shuffled":
+            return shuffle_batches(order, self.rows, self.size)
+        seed = epoch_seed(ctx.recipe.seed, ctx.task)
+        return stratify_batches(seed, epoch, self.rows, self.source.labels, self.size, self.steps)

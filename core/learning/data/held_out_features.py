@@ -1,0 +1,145 @@
+"""Features in place of held-out images, so that each image passes through the network once.
+
+Logits, predictions, the k-NN probe and the discriminants on features all read the same features.
+Those of a frozen backbone are stored beside the images of each task, so that no pass is needed for
+earlier tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.contract.jobs.job_result import FeaturesFile
+from core.contract.jobs.job_spec import JobSpec
+from core.learning.data.dataset import Dataset
+from core.learning.evaluation.probe import compute_features
+from core.learning.networks import Network
+from core.learning.precision import Inputs
+from core.learning.problems.classification import CLASSIFICATION
+from core.learning.problems.problem import Problem
+from core.learning.state import load_tensors, save_tensors
+
+MEMORY_BYTES = 256 << 20
+"""Limit of features computed in advance; beyond it every reader passes the images itself."""
+
+MOST_FILLED = 8
+"""Maximum number of earlier tasks whose missing features one update stores.
+
+A higher number would make the update noticeably slower.
+"""
+NAME = "features"
+
+
+class FeatureDataset(Dataset):
+    """A dataset of features float32 [N, D] in place of `images`, which networks accept."""
+
+    def __init__(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        names: Sequence[str],
+        problem: Problem[Any] = CLASSIFICATION,
+    ) -> None:
+        self.images = images
+        self.labels = labels
+        self.names = list(names)
+        self.problem = problem
+
+
+class HeldOutFeatures:
+    """Features of held-out images, by the frozen backbone that a job starts from.
+
+    Attributes:
+        is_on: True if the job's method and network allow them.
+        kept: task → features float32 [N, D] that earlier updates have stored.
+        new: task → features that this update has computed, to be stored.
+    """
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.kept: dict[int, Tensor] = {}
+        self.new: dict[int, Tensor] = {}
+
+    def read_stored(self, spec: JobSpec, network: Network, parts: Mapping[int, Dataset]) -> None:
+        """Read the stored features of held-out parts; skip any that do not fit images or network.
+
+        Only for plain networks: features of other families depend on more than the backbone, whose
+        identity is the key of stored features.
+        """
+        self.is_on = network.family == "plain"
+        if not self.is_on:
+            return
+        for task in spec.history:
+            data = parts.get(task.number)
+            if task.features is None or data is None:
+                continue
+            rows = load_tensors(task.features)[NAME]
+            # Files of another network or of other images are ignored, not an error: features can be
+            # recomputed.
+            if rows.dtype == torch.float32 and rows.shape == (len(data), network.backbone.width):
+                self.kept[task.number] = rows
+
+    def collect_new(self, seen: Mapping[int, Dataset], own: int) -> None:
+        """Collect the computed features to store: of the task `own`, and of tasks without any."""
+        computed = [
+            task
+            for task, data in seen.items()
+            if isinstance(data, FeatureDataset) and task not in self.kept and task != own
+        ]
+        # The new task does not count: the limit is on missing features of earlier tasks.
+        for task in (own, *computed[:MOST_FILLED]):
+            data = seen.get(task)
+            if isinstance(data, FeatureDataset):
+                self.new[task] = data.images
+
+    def write(self, folder: Path) -> list[FeaturesFile]:
+        """Write `new` to files in `folder/features`, and describe them."""
+        (folder / NAME).mkdir(parents=True, exist_ok=True)
+        files = []
+        for task, rows in self.new.items():
+            name = f"{NAME}/{task}.safetensors"
+            save_tensors({NAME: rows}, folder / name)
+            files.append(FeaturesFile(task=task, file=name))
+        return files
+
+
+def replace_images(
+    network: Network,
+    parts: Mapping[int, Dataset],
+    inputs: Inputs,
+    kept: Mapping[int, Tensor],
+    alive: Callable[[], None],
+) -> dict[int, Dataset]:
+    """Return held-out parts with the features of `network` in place of their images.
+
+    Parts stay unchanged where the network accepts no features, and beyond `MEMORY_BYTES` of
+    computed ones.
+
+    Args:
+        network: the network.
+        parts: task → held-out images.
+        inputs: conversion of images to inputs.
+        kept: task → features of this network's backbone, one for each image.
+        alive: called after each part that is passed.
+    """
+    if not network.takes_features:
+        return dict(parts)
+    replaced: dict[int, Dataset] = {}
+    room = MEMORY_BYTES
+    for task, data in parts.items():
+        rows = kept.get(task)
+        # Checked before the pass: one part may exceed the limit, but no further one is computed.
+        if rows is None and room > 0 and len(data):
+            head = task if network.scenario == "task" else None
+            rows = compute_features(network, data.images, inputs, head).cpu()
+            room -= rows.nbytes
+            alive()
+        replaced[task] = (
+            data if rows is None else FeatureDataset(rows, data.labels, data.names, data.problem)
+        )
+    return replaced

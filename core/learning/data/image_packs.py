@@ -1,0 +1,156 @@
+"""Stored images of a method's memory: each image is stored once, in a pack of its task.
+
+A memory (`buffer`, `exemplars`) changes in every version, but most of its images stay. So its own
+part has no images: for every item it has the row in the pack of the item's task. A pack is a part
+of its own, such as `buffer.images.3`: the different uint8 images [P, S, S, C] of task 3. A later
+version names the same pack as long as the pack has all images of the task that are still
+remembered. When a task's data is deleted, its packs are deleted.
+
+Images leave a memory in any order, so some rows of a pack become unused; older versions still need
+them. A pack is rewritten when it has more than `UNUSED_ROWS` unused rows for each used one. So a
+job fetches at most 21 times the size of its memory, and at most one image is rewritten for 20 that
+left. No more images can leave than came: successive versions store at most 1.05 times the images
+that came.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from core.contract.jobs.job_spec import LocalPart
+from core.contract.manifest import PER_TASK, REST, TOTALS
+from core.learning.state import TYPES, State, load_tensors
+from core.learning.training.output import Part
+
+UNUSED_ROWS = 20
+"""Maximum number of unused rows in a pack for each used one."""
+IMAGES, ROWS, TASKS = "images", "rows", "tasks"
+
+
+def state_of(parts: Iterable[LocalPart]) -> dict[str, dict[str, Tensor]]:
+    """Return the state in a version's parts: type → tensors, with images uint8 [N, S, S, C].
+
+    A memory stored before packs existed has its images itself. Raises ValueError for a memory
+    without one of its packs.
+    """
+    listed = list(parts)
+    whole = {part.type: part.path for part in listed if part.name == part.type}
+    kinds = [kind for kind in TYPES if kind in whole]
+    state = {
+        kind: _restore_images(load_tensors(whole[kind]), packs_of(kind, listed)) for kind in kinds
+    }
+    for part in listed:
+        if part.type in PER_TASK:
+            state.setdefault(part.type, {}).update(load_tensors(part.path))
+    return state
+
+
+def packs_of(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tensor]:
+    """Return task → images [P, S, S, C] of the packs of one type's memory.
+
+    The files may vanish once they are opened.
+    """
+    start = _format_pack_name(kind, "")
+    named = {part.name: part.path for part in parts if part.name.startswith(start)}
+    return {
+        int(name.removeprefix(start)): load_tensors(path)[IMAGES] for name, path in named.items()
+    }
+
+
+def list_state_parts(
+    state: State, task: int, packs: Mapping[str, Mapping[int, Tensor]]
+) -> list[Part]:
+    """Return the parts of a method's state that a version stores, except for its totals.
+
+    Args:
+        task: number of the new task.
+        packs: the parent's packs by type and task.
+    """
+    parts: list[Part] = []
+    for kind, tensors in state.parts(without=(TOTALS,)).items():
+        # Parts of earlier tasks are stored with the versions that learned them.
+        if kind in PER_TASK:
+            parts += parts_of_task(kind, task, tensors)
+        else:
+            parts += parts_of(kind, tensors, packs[kind])
+    return parts
+
+
+def parts_of(kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Tensor]) -> list[Part]:
+    """Return the parts of one type's state: the state, then a pack for each task with images in it.
+
+    `packs`: the parent's packs by task. One that still serves is used again unchanged.
+    """
+    if IMAGES not in tensors or not len(tensors[IMAGES]):
+        return [(kind, kind, tensors)]
+    images, tasks = tensors[IMAGES], tensors[TASKS]
+    rows = torch.empty_like(tasks)
+    pack_parts: list[Part] = []
+    for task in tasks.unique().tolist():  # type: ignore[no-untyped-call]
+        items = (tasks == task).nonzero().squeeze(1)
+        # A pack for each task, so that deleting a task's data deletes whole files.
+        pack, rows[items] = _build_pack(images, items, packs.get(task))
+        pack_parts.append((_format_pack_name(kind, task), kind, {IMAGES: pack}))
+    without_images = {name: tensor for name, tensor in tensors.items() if name != IMAGES}
+    return [(kind, kind, {**without_images, ROWS: rows}), *pack_parts]
+
+
+def parts_of_task(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
+    """Return the parts of one task's state among that of all tasks: the one that later jobs read,
+    and the remainder if any."""
+    of_this_task = {name: t for name, t in tensors.items() if name.startswith(f"{task}.")}
+    # A part of its own, so that later jobs do not fetch it.
+    remainder = {n: t for n, t in of_this_task.items() if n.startswith(f"{task}.{REST}.")}
+    read = {name: t for name, t in of_this_task.items() if name not in remainder}
+    parts: list[Part] = [(f"{kind}.{task}", kind, read)]
+    return [*parts, (f"{kind}.{task}.{REST}", kind, remainder)] if remainder else parts
+
+
+def _build_pack(images: Tensor, items: Tensor, stored: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return a pack with these items, the stored one if it serves, and each item's row in it."""
+    digests = [_digest_image(images[item]) for item in items.tolist()]
+    used = len(set(digests))
+    if stored is not None:
+        # By content: an item has no other identity that survives several versions.
+        row = {_digest_image(image): at for at, image in enumerate(stored)}
+        # The stored pack serves if it has all images, and not too many unused rows.
+        if row.keys() >= set(digests) and len(row) - used <= UNUSED_ROWS * used:
+            return stored, torch.tensor([row[digest] for digest in digests])
+    row, first = {}, list[int]()
+    for digest, item in zip(digests, items.tolist(), strict=True):
+        if digest not in row:
+            row[digest] = len(first)
+            first.append(item)
+    return images[first], torch.tensor([row[digest] for digest in digests])
+
+
+def _restore_images(tensors: dict[str, Tensor], packs: Mapping[int, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a part, with the images that its rows point to."""
+    if ROWS not in tensors:
+        return tensors
+    rows, tasks = tensors.pop(ROWS), tensors[TASKS]
+    images: Tensor | None = None
+    for task in tasks.unique().tolist():  # type: ignore[no-untyped-call]
+        if task not in packs:
+            raise ValueError(
+                f"the memory names images of task {task}, but the version has no pack of them"
+            )
+        pack = packs[task]
+        if images is None:
+            images = pack.new_empty((len(rows), *pack.shape[1:]))
+        items = (tasks == task).nonzero().squeeze(1)
+        images[items] = pack[rows[items]]
+    assert images is not None, "a memory without items holds its images itself"
+    return {**tensors, IMAGES: images}
+
+
+def _format_pack_name(kind: str, task: int | str) -> str:
+    return f"{kind}.{IMAGES}.{task}"
+
+
+def _digest_image(image: Tensor) -> bytes:
+    return hashlib.sha256(image.reshape(-1).numpy().data).digest()

@@ -1,0 +1,123 @@
+"""Cached features of a backbone that no step of a job moves: each image passes through it once.
+
+A job that solves for its classifier reads its images several times: to find suspicious labels, to
+compare with production, to learn, and to measure base, parent and new version. All use the same
+features. They are computed first, one dataset after the other in its own order, and `KnownFeatures`
+then returns them in place of images. Nothing is stored: a resumed job computes the same bits again,
+because its batches have the composition and order of the datasets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from core.contract.architecture import Normalisation
+from core.learning.networks import Network
+from core.learning.networks.network import in_eval
+from core.learning.precision import Inputs, full_precision, place_network
+
+BATCH = 32
+"""Images per forward pass."""
+MEMORY_BYTES = 256 << 20
+"""Bytes of features above which they are recomputed at each read."""
+
+
+class KnownFeatures(Inputs):
+    """Inputs that replace known images [N, C, S, S] by their features float32 [N, D].
+
+    Networks return such features unchanged (`Network.features`). A batch with any unknown image
+    stays a batch of images.
+    """
+
+    def __init__(
+        self, normalise: Normalisation | None, channels: int, device: torch.device
+    ) -> None:
+        super().__init__(normalise, channels, device)
+        self._known: dict[bytes, Tensor] = {}
+        self._bytes = 0
+
+    @property
+    def has_features(self) -> bool:
+        """True once features are known."""
+        return bool(self._known)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        # Inputs that are features already have no digest.
+        if self._known and images.dtype == torch.uint8:
+            features = [self._known.get(key) for key in _hash_images(images)]
+            if features and all(row is not None for row in features):
+                # All or none: a batch cannot mix images and features.
+                return torch.stack([row for row in features if row is not None]).to(self.device)
+        return super().__call__(images)
+
+    def remember_images(self, network: Network, images: Tensor, alive: Callable[[], None]) -> None:
+        """Compute the features of a dataset's images, uint8 [N, S, S, C], in batches in their
+        order.
+
+        Equal images keep the features of the first. `alive` is called after each batch.
+        """
+        with in_eval(network), full_precision(self.device), torch.no_grad():
+            for part in images.split(BATCH):  # type: ignore[no-untyped-call]
+                # Images beyond the limit pass through the network at each read.
+                if self._bytes >= MEMORY_BYTES:
+                    return
+                self.add(part, network.features(super().__call__(part), None).float().cpu())
+                alive()
+
+    def add(self, images: Tensor, features: Tensor) -> None:
+        """Add features float32 [N, D] of images uint8 [N, S, S, C]; known ones are not replaced."""
+        for key, row in zip(_hash_images(images), features, strict=True):
+            if key not in self._known:
+                self._known[key] = row
+                self._bytes += row.nbytes
+
+    def remember_all(
+        self,
+        parent: Network,
+        base: Network | None,
+        parts: Iterable[Tensor],
+        alive: Callable[[], None],
+    ) -> None:
+        """Compute the features of all images of a job, unless its versions do not share one plain
+        backbone.
+
+        Args:
+            parent: the network that the job starts from; back on the CPU afterwards.
+            base: the network of version 0; None: the parent is version 0.
+            parts: images of each dataset.
+        """
+        networks = [parent] if base is None else [parent, base]
+        if self.has_features or any(
+            type(each).features is not Network.features for each in networks
+        ):
+            return
+        # Known features would be mistaken for those of the other version.
+        if base is not None and not _are_equal(parent.backbone, base.backbone):
+            return
+        place_network(parent, self.device)
+        for images in parts:
+            self.remember_images(parent, images, alive)
+        # Back on the CPU, where the caller expects it.
+        parent.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+
+def _are_equal(a: nn.Module, b: nn.Module) -> bool:
+    """Return True if both modules have the same tensors, bit for bit."""
+    ours, theirs = a.state_dict(), b.state_dict()
+    return ours.keys() == theirs.keys() and all(
+        tensor.shape == theirs[name].shape and bool(torch.equal(tensor, theirs[name]))
+        for name, tensor in ours.items()
+    )
+
+
+def _hash_images(images: Tensor) -> list[bytes]:
+    """Return a digest of each image."""
+    pixels = images.cpu().contiguous().numpy()
+    return [
+        hashlib.blake2b(pixels[number].data, digest_size=16).digest()
+        for number in range(len(pixels))
+    ]

@@ -1,0 +1,1 @@
+"""Measurements of versions: accuracy, features, baselines, and stored predictions."""

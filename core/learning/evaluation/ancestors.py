@@ -1,0 +1,173 @@
+"""The versions that a job starts from, and how its method starts from the parent.
+
+They are read from files and manifests that the spec names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from core.contract.jobs.job_spec import JobSpec, SpecVersion
+from core.contract.manifest import FEATURES, Manifest
+from core.learning.data import image_packs
+from core.learning.data.dataset import DataError, Dataset
+from core.learning.evaluation import predicting
+from core.learning.evaluation.evaluate import Predict
+from core.learning.methods.method import Method
+from core.learning.networks import Network, get_architectures
+from core.learning.problems.registry import get_problem
+from core.learning.state import load_tensors
+
+Which = Literal["parent", "base"]
+
+
+class Ancestors:
+    """The two versions that a job starts from, which may be the same.
+
+    `parent`: the version that the task continues. `base`: version 0 of the model.
+    """
+
+    def __init__(self, spec: JobSpec, device: torch.device) -> None:
+        self._spec = spec
+        self._device = device
+        self.problem = get_problem(spec.problem)
+        # In a first task: nothing has to be loaded or measured twice.
+        self.same = spec.base.version == spec.parent.version
+
+    def resolve_label_names(self, classes: list[str]) -> list[str]:
+        """Return the classes that labels in a dataset file index.
+
+        They are the model's classes in the data scenario, else the task's.
+        """
+        # In the data scenario a file may label a subset of the classes, by their place among all.
+        fixed = self._spec.classes
+        return list(fixed) if self._spec.scenario == "data" and fixed else list(classes)
+
+    def list_outputs(self, classes: list[str]) -> list[str]:
+        """Return the outputs that a head needs for a task's labels of these names."""
+        return self.problem.list_outputs(self.resolve_label_names(classes))
+
+    def read_dataset(self, path: Path, classes: list[str]) -> Dataset:
+        """Read a file of a task whose labels have these names, in the spec's problem.
+
+        Raises DataError as `Dataset.read` does.
+        """
+        return Dataset.read(path, self.resolve_label_names(classes), self.problem)
+
+    def get_manifest(self, which: Which) -> Manifest:
+        """Return the manifest of the parent or base version.
+
+        In the data scenario it has the model's classes from version 0 on.
+        """
+        source = self._get_version(which)
+        manifest = source.manifest.model_copy(update={"version": source.version})
+        if self._spec.scenario == "data" and not manifest.classes:
+            return manifest.model_copy(
+                update={"classes": self.list_outputs(self._spec.task.classes)}
+            )
+        return manifest
+
+    def load_network(self, which: Which, *, without_classes: bool = False) -> Network:
+        """Return a version's network on the CPU; `without_classes` without its classes."""
+        manifest = self.get_manifest(which)
+        if without_classes:
+            manifest = manifest.model_copy(update={"classes": []})
+        return predicting.load_network(manifest, self._map_part_paths(which))
+
+    def load_backbone_parameters(self, which: Which) -> dict[str, Tensor]:
+        """Return the parameters of a version's backbone on the CPU, by name."""
+        return {
+            name: p.detach()
+            for name, p in self.load_network(which).named_parameters()
+            if name.startswith("backbone.")
+        }
+
+    def answers_of(self, which: Which) -> Predict:
+        """Return a version's prediction function, with its own method and state."""
+        made_by = predicting.method_of(
+            self.get_manifest(which), self._map_part_paths(which), self._device
+        )
+        return made_by.predict_logits
+
+    def temperature_of(self, which: Which) -> float:
+        """Return the number that a version's logits are divided by before their softmax."""
+        return self.get_manifest(which).divisor
+
+    def load_part_tensors(self, which: Which, kind: str) -> dict[str, Tensor]:
+        """Return the tensors of a version's part of a type; an empty dict when it has none."""
+        for part in self._get_version(which).parts:
+            if part.type == kind:
+                return load_tensors(part.path)
+        return {}
+
+    def may_answer(self, which: Which, task: int, names: list[str]) -> bool:
+        """Apply `evaluate.can_answer` to the manifest alone, without building a network."""
+        manifest = self.get_manifest(which)
+        if manifest.scenario == "task":
+            return manifest.head_of(task) is not None
+        # Without images no class is present, and nothing can be measured.
+        return bool(names) and set(names) <= set(manifest.classes or [])
+
+    def _get_version(self, which: Which) -> SpecVersion:
+        return self._spec.parent if which == "parent" else self._spec.base
+
+    def _map_part_paths(self, which: Which) -> dict[str, Path]:
+        return {part.name: part.path for part in self._get_version(which).parts}
+
+
+def check_trainable(network: Network, method: Method, spec: JobSpec) -> None:
+    """Raise DataError when the method cannot train a network of this architecture or family, or
+    cannot learn the spec's problem."""
+    name, version = spec.architecture.name, spec.parent.version
+    problem = get_problem(spec.problem)
+    if reason := problem.refuse_method(type(method)):
+        raise DataError(f"{method.name} does not learn {problem.name}: {reason}")
+    accepted = method.accepts.architectures
+    # Checked here and not in the method, whose first error would be about a missing layer.
+    if accepted is not None and get_architectures()[name].family not in accepted:
+        raise DataError(
+            f"{method.name} works on architectures of {', '.join(accepted)}, not on {name}"
+        )
+    if version != 0 and network.family != method.family:
+        raise DataError(
+            f"version {version} is a {network.family} network, and {method.name} trains "
+            f"{method.family} ones: "
+            "use a method of that family, or start a new model"
+        )
+
+
+def inherit_state(
+    method: Method, parent: SpecVersion, device: torch.device, warn: Callable[[str], None]
+) -> None:
+    """Load the parent's state: all of it for the same method, else the types that can be inherited.
+
+    Warns if earlier tasks are unprotected because state could not be used.
+    """
+    # features only evaluate the classifier, so their deletion loses no protection
+    before, gone = parent.manifest.method, set(parent.deleted) - {FEATURES}
+    # JSON values of a deleted type describe tensors that are gone.
+    values = {} if before is None else {k: v for k, v in before.state.items() if k not in gone}
+    parts = image_packs.state_of(parent.parts)
+    if before is not None and before.name != method.name:
+        left = sorted((set(parts) | set(values)) - set(method.inherited_state))
+        parts = {kind: named for kind, named in parts.items() if kind in method.inherited_state}
+        values = {kind: named for kind, named in values.items() if kind in method.inherited_state}
+        if left or (method.inherited_state and not parts):
+            unused = f" ({', '.join(left)} not used)" if left else ""
+            warn(
+                f"the method changed from {before.name} to {method.name}{unused}: "
+                "earlier tasks are unprotected where nothing was taken over"
+            )
+        gone &= set(method.inherited_state)
+    if gone:
+        warn(
+            f"the stored images of earlier tasks ({', '.join(sorted(gone))}) were deleted: "
+            f"{method.name} "
+            "starts with an empty memory, and earlier tasks are unprotected"
+        )
+    method.state.load(parts, values, device)

@@ -1,0 +1,293 @@
+"""Closed-form classifiers on a version's features, compared with the version's own predictions.
+
+`ncm` is the nearest class mean by cosine similarity, `lda` a linear discriminant with a uniform
+prior and a covariance shrunk by OAS (`core/learning/analytic`). Both are fitted to held-out images
+alone, five-fold: each image is classified without its fold. Near duplicates of a class share a
+fold, since a classifier that has seen one frame of a burst knows the others. Both ignore the order
+of tasks. Where they are more accurate than the version, its features separate the classes and its
+head does not.
+
+With each learned class there is one more to be confused with. So an older version with fewer
+classes is compared with the discriminant restricted to these classes: `Baselines.later`.
+
+The images are those of the k-NN probe, whose features are computed already: no pass is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from core.contract.figures import Baseline, Counts
+from core.learning.analytic import discriminant
+from core.learning.analytic.sums import Sums
+from core.learning.evaluation.probe import Sample, group_samples
+from core.learning.networks import Network
+
+FOLDS = 5
+FEWEST_IMAGES = 20
+"""Fewest images for which baselines are reported: one image is five points or more."""
+FEWEST_OF_A_CLASS = 2
+"""Fewest images of a class, near duplicates as one; a class with fewer is left out.
+
+A class mean without the image itself needs another image.
+"""
+LEFT_OUT = 0.1
+"""Largest share of classes that may be left out. The version has to tell all of them apart."""
+WIDEST = 2048
+"""Most features for which a linear discriminant is fitted: its covariance has their square."""
+
+
+NO_ROW = torch.iinfo(torch.int64).max
+"""Value of `Answers.first` for an image that is classified correctly among all classes."""
+
+
+class Baselines(NamedTuple):
+    """Correct predictions of each classifier; None where there is too little data.
+
+    `later`: task → row → images of the task that the discriminant classifies wrongly among all
+    classes, and correctly among those before that row. Rows of the head come after all classes of
+    the task. None if no class is learned later than others.
+    """
+
+    ncm: Baseline | None = None
+    lda: Baseline | None = None
+    later: dict[str, dict[str, int]] | None = None
+
+
+class Answers(NamedTuple):
+    """Masks of the images that each classifier gets right, bool [n]; `lda` None for too many
+    features.
+
+    `first`: int64 [n], the first row of the head that the discriminant prefers to an image's own
+    class, `NO_ROW` if it prefers none; None without a discriminant.
+    """
+
+    ncm: Tensor
+    lda: Tensor | None
+    first: Tensor | None
+
+
+def evaluate_baselines(
+    network: Network,
+    samples: Mapping[int, Sample],
+    right: Mapping[int, Tensor],
+    rows: Tensor | None = None,
+) -> Baselines:
+    """Evaluate both classifiers on the tasks that the version can answer.
+
+    In the task scenario they tell the classes of one task apart, as the version does; otherwise all
+    classes.
+
+    Args:
+        samples: task → images of its held-out part.
+        right: task → which of the version's predictions are right, bool [N].
+        rows: int64 [labels], the row of the head that each label of the samples is; None: they are
+            rows.
+    """
+    tasks = [task for task in samples if task in right]
+    groups = [[task] for task in tasks] if network.scenario == "task" else [tasks]
+    ncm: dict[str, Counts] = {}
+    lda: dict[str, Counts] = {}
+    right_parts: list[Tensor] = []
+    grows = network.scenario == "class"
+    later: dict[str, dict[str, int]] = {}
+    for group in filter(None, groups):
+        parts = [samples[task] for task in group]
+        labels = torch.cat([part.labels for part in parts])
+        head = group[0] if network.scenario == "task" else None
+        duplicates = group_samples(parts)
+        usable_images = find_usable(labels, len(network.classes_of(head)), duplicates)
+        phi = torch.cat([part.features for part in parts])
+        # A network that has diverged has no features to classify by.
+        if usable_images is None or not bool(torch.isfinite(phi).all()):
+            continue
+        of = torch.cat(
+            [torch.full((len(p.labels),), task) for task, p in zip(group, parts, strict=True)]
+        )
+        right_parts.append(
+            torch.cat([right[task][samples[task].rows] for task in group])[usable_images]
+        )
+        results = classify_in_five_folds(
+            phi[usable_images.to(phi.device)],
+            labels[usable_images],
+            rows,
+            duplicates[usable_images],
+        )
+        ncm |= _by_task(results.ncm, of[usable_images], group)
+        lda |= {} if results.lda is None else _by_task(results.lda, of[usable_images], group)
+        if grows and results.first is not None:
+            own_rows = labels if rows is None else rows[labels]
+            later |= _count_later_confusions(
+                results.first, own_rows[usable_images], of[usable_images], group
+            )
+    itself = torch.cat(right_parts) if right_parts else torch.zeros(0, dtype=torch.bool)
+    if len(itself) < FEWEST_IMAGES:
+        return Baselines()
+    lda_baseline = _build_baseline(lda, itself)
+    return Baselines(
+        _build_baseline(ncm, itself),
+        lda_baseline,
+        later if grows and lda_baseline is not None else None,
+    )
+
+
+def find_usable(labels: Tensor, classes: int, groups: Tensor | None = None) -> Tensor | None:
+    """Return bool [n], the images of classes with two or more; None if too many classes have fewer.
+
+    Args:
+        labels: int64 [n].
+        classes: number of classes that the version tells apart.
+        groups: int64 [n], equal numbers for near duplicates, which count as one image; None: there
+            are none.
+    """
+    if not len(labels):
+        return None
+    counts = torch.bincount(labels[first_of_each(labels, groups)[0]])
+    enough = int((counts >= FEWEST_OF_A_CLASS).sum())
+    if enough < 2 or enough < (1 - LEFT_OUT) * classes:
+        return None
+    return (counts >= FEWEST_OF_A_CLASS)[labels]
+
+
+def assign_folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
+    """Return the fold of each image, int64 [n], 0 to 4; the first image of class c is in fold c mod
+    5.
+
+    Images of a class are dealt in turn, in their order. `groups` is as in `find_usable`; near
+    duplicates of a class are in the fold of the first of them.
+    """
+    first, of = first_of_each(labels, groups)
+    return _deal_folds(labels[first])[of]
+
+
+def first_of_each(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the rows of the first image of each group in each class, and each image's index into
+    them.
+
+    The rows are ascending.
+    """
+    alone = torch.arange(len(labels))
+    if groups is None:
+        return alone, alone
+    pairs = torch.stack([groups, labels], 1)
+    # By group and class: near duplicates under two labels are a conflict, and both count.
+    kinds, kind = torch.unique(pairs, dim=0, return_inverse=True)
+    first = torch.full((len(kinds),), len(labels)).scatter_reduce_(0, kind, alone, "amin")
+    order = first.argsort()
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order))
+    return first[order], place[kind]
+
+
+def _deal_folds(labels: Tensor) -> Tensor:
+    # Stable, so that the images of a class are dealt in their order.
+    order = labels.argsort(stable=True)
+    turn_of = torch.empty_like(labels)
+    turn_of[order] = torch.arange(len(labels))
+    counts = torch.bincount(labels)
+    first = counts.cumsum(0) - counts
+    return (turn_of - first[labels] + labels) % FOLDS
+
+
+def classify_in_five_folds(
+    features: Tensor, labels: Tensor, rows: Tensor | None = None, groups: Tensor | None = None
+) -> Answers:
+    """Classify each image by classifiers that were fitted without its fold.
+
+    Args:
+        features: float32 [n, D].
+        labels: int64 [n] on the CPU, two images or more of each class.
+        rows: as of `evaluate_baselines`.
+        groups: as of `find_usable`; two or more in each class.
+    """
+    number, label = torch.unique(labels, return_inverse=True)
+    fold = assign_folds(label, groups).to(features.device)
+    label = label.to(features.device)
+    wide = features.shape[1] > WIDEST
+    # In float64: sums without a fold are differences of sums.
+    h = features.double()
+    whole = sums_of(h, label, len(number), wide)
+    of_head = (number if rows is None else rows[number]).to(features.device)
+    ncm, lda, first = torch.zeros_like(label), torch.zeros_like(label), torch.zeros_like(label)
+    for one in range(FOLDS):
+        out = fold == one
+        # Subtracted from the whole, so that each image is summed twice, and not once for each other
+        # fold.
+        made_of = subtract_sums(whole, sums_of(h[out], label[out], len(number), wide))
+        ncm[out] = (h[out] @ functional.normalize(discriminant.class_means(made_of)).T).argmax(1)
+        if not wide:
+            scores = discriminant.solve_classifier(made_of)(h[out])
+            lda[out] = scores.argmax(1)
+            first[out] = first_better(scores, label[out], of_head)
+    if wide:
+        return Answers((ncm == label).cpu(), None, None)
+    return Answers((ncm == label).cpu(), (lda == label).cpu(), first.cpu())
+
+
+def first_better(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+    """Return int64 [n], the first row of the head preferred to an image's own class, else `NO_ROW`.
+
+    Among the classes before that row the image is classified correctly. Of equal scores the first
+    column wins.
+
+    Args:
+        scores: [n, C].
+        labels: int64 [n], columns.
+        rows: int64 [C], the row of the head for each column.
+    """
+    own_scores = scores.gather(1, labels[:, None])
+    columns = torch.arange(scores.shape[1], device=scores.device)
+    better = (scores > own_scores) | ((scores == own_scores) & (columns < labels[:, None]))
+    # The earliest row that wins: from there on the image is classified wrongly.
+    return torch.where(better, rows.expand_as(scores), NO_ROW).amin(1)
+
+
+def sums_of(h: Tensor, labels: Tensor, classes: int, wide: bool) -> Sums:
+    """Return sums over images by class; `wide` leaves out second moments."""
+    if not wide:
+        sums = Sums.zero(h.shape[1], classes, h.device)
+        sums.add(h, labels)
+        return sums
+    cross = h.new_zeros(classes, h.shape[1]).index_add_(0, labels, h).T
+    return Sums(h.new_zeros(0, 0), cross, torch.bincount(labels, minlength=classes))
+
+
+def subtract_sums(whole: Sums, part: Sums) -> Sums:
+    """Return the sums of all images except those in `part`."""
+    return Sums(whole.gram - part.gram, whole.cross - part.cross, whole.counts - part.counts)
+
+
+def _by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, Counts]:
+    """Return task → correct predictions and total; tasks without an image are left out."""
+    counts = {task: (int(right[of == task].sum()), int((of == task).sum())) for task in tasks}
+    return {str(task): pair for task, pair in counts.items() if pair[1]}
+
+
+def _count_later_confusions(
+    first: Tensor, own: Tensor, of: Tensor, tasks: Sequence[int]
+) -> dict[str, dict[str, int]]:
+    """Return task → row → images, as in `Baselines.later`. first, own: int64 [n], rows; of: int64
+    [n], tasks."""
+    rows_by_task = {}
+    for task in tasks:
+        mine = of == task
+        if not bool(mine.any()):
+            continue
+        preferred = first[mine & (first > own[mine].max()) & (first < NO_ROW)]
+        values, counts = torch.unique(preferred, return_counts=True)
+        rows_by_task[str(task)] = {
+            str(row): count for row, count in zip(values.tolist(), counts.tolist(), strict=True)
+        }
+    return rows_by_task
+
+
+def _build_baseline(by_task: Mapping[str, Counts], own: Tensor) -> Baseline | None:
+    if not by_task:
+        return None
+    correct, total = (sum(counts[i] for counts in by_task.values()) for i in (0, 1))
+    return Baseline(all=(correct, total), own=(int(own.sum()), len(own)), tasks=dict(by_task))

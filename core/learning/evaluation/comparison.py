@@ -1,0 +1,160 @@
+"""Comparison of a new version with its parent and with version 0.
+
+It compares predictions image by image, weights by their distance, and features by the k-NN probe.
+The probe also covers images of tasks that the version had not learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.learning.data.dataset import Dataset
+from core.learning.evaluation.evaluate import Predict, answers_on_task, can_answer
+from core.learning.evaluation.probe import Probe
+from core.learning.networks import Network
+from core.learning.networks.linear.linearised import LinearisedNetwork
+from core.learning.precision import Inputs
+from core.learning.problems.problem import Prediction
+from core.learning.recipe import is_head
+from core.statistics.near import Hashes
+
+Report = Callable[[str, dict[str, Any], float | None], None]
+"""Called for each compared task with metric name, counts and value, since a pass may take long."""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The version that a new one is compared with.
+
+    Attributes:
+        predict: the `predict_logits` of its method.
+        known: task → its correct predictions, bool [N], where they are stored.
+    """
+
+    network: Network
+    predict: Predict
+    temperature: float = 1.0
+    known: Mapping[int, Tensor] = field(default_factory=dict)
+
+
+def changed_predictions(
+    parent: Parent,
+    parts: Mapping[int, Dataset],
+    right: Mapping[int, Tensor],
+    inputs: Inputs,
+    report: Report,
+) -> tuple[dict[str, dict[str, int]], dict[int, Prediction]]:
+    """Compare predictions of parent and new version on the held-out parts of tasks both can
+    predict.
+
+    Returns task → {"regressed", "improved", "total"}, and the parent's predictions as far as they
+    were not known.
+
+    Args:
+        right: task → which of the new version's predictions are right, bool [N].
+    """
+    changes: dict[str, dict[str, int]] = {}
+    predictions: dict[int, Prediction] = {}
+    for task, after in right.items():
+        data = parts[task]
+        # A task with a class that the parent lacks has no prediction to compare with.
+        if not can_answer(parent.network, task, data.list_needed_outputs()):
+            continue
+        before = parent.known.get(task)
+        if before is None:
+            predictions[task], scores = answers_on_task(
+                parent.network, data, task, parent.predict, inputs, parent.temperature
+            )
+            before = data.problem.is_right(scores)
+        counts = count_changes(before, after)
+        gained = (counts["improved"] - counts["regressed"]) / counts["total"]
+        report("accuracy_change", {"task": task, **counts}, gained)
+        changes[str(task)] = counts
+    return changes, predictions
+
+
+def count_changes(before: Tensor, after: Tensor) -> dict[str, int]:
+    """Count changes from masks bool [N] of the correct predictions of two versions for the same
+    images."""
+    return {
+        "regressed": int((before & ~after).sum()),
+        "improved": int((after & ~before).sum()),
+        "total": before.numel(),
+    }
+
+
+def probe_new_version(
+    probe: Probe,
+    parts: Mapping[int, Dataset],
+    hashes: Mapping[int, Hashes | None],
+    report: Report,
+) -> dict[str, Any]:
+    """Run the k-NN probe of the new version on every task: {"all", "tasks": {task: …}}.
+
+    Counts are [correct, total].
+
+    Args:
+        probe: that of the new version, before it has measured a task.
+        parts: held-out images of each task, or their features by the new version.
+        hashes: of the held-out images of each task, which identify near duplicates.
+    """
+    tasks: dict[str, list[int]] = {}
+    for number, data in parts.items():
+        correct, total = tasks[str(number)] = probe.measure_task(number, data, hashes.get(number))
+        share = correct / total if total else None
+        report("knn_probe", {"task": number, "correct": correct, "total": total}, share)
+    return {"all": probe.measure_all(), "tasks": tasks}
+
+
+def update_norm(
+    network: Network, start: Mapping[str, Tensor], names: set[str]
+) -> dict[str, float | None]:
+    """Return ‖θ_new - θ_old‖₂ over the set S; for a grown parameter, over the part both versions
+    have.
+
+    `backbone` covers all that computes features, prompts included. `relative` is the whole divided
+    by ‖θ_old‖₂, or None when that is 0.
+    """
+    moved = {"backbone": 0.0, "head": 0.0}
+    norm = 0.0
+    for name, parameter in network.named_parameters():
+        # New parameters have no start: their length is no distance.
+        if name not in names or name not in start:
+            continue
+        group = "head" if is_head(name) else "backbone"
+        moved[group] += _squared_distance(parameter, start[name])
+        # In float64: millions of small squares are added.
+        norm += float(start[name].double().square().sum())
+    total = moved["backbone"] + moved["head"]
+    return {
+        "backbone": moved["backbone"] ** 0.5,
+        "head": moved["head"] ** 0.5,
+        "relative": (total / norm) ** 0.5 if norm > 0 else None,
+    }
+
+
+def measure_drift(network: Network, base: Mapping[str, Tensor]) -> float:
+    """Return ‖θ - θ_0‖₂ over the backbone of version 0, whether or not this task may move it.
+
+    For a linearised network it is the norm of the displacement from its frozen weights.
+    """
+    if isinstance(network, LinearisedNetwork) and network.frozen:
+        moved = [
+            _squared_distance(p, torch.zeros_like(p)) for p in network.displacement.parameters()
+        ]
+        return float(sum(moved) ** 0.5)
+    parameters = dict(network.named_parameters())
+    shared = [name for name in base if name in parameters and not is_head(name)]
+    return float(sum(_squared_distance(parameters[name], base[name]) for name in shared) ** 0.5)
+
+
+@torch.no_grad()
+def _squared_distance(parameter: Tensor, old: Tensor) -> float:
+    # Contiguous, since sums in another memory layout differ in the last bit.
+    new = parameter.detach().cpu().double().contiguous()[tuple(slice(size) for size in old.shape)]
+    return float((new - old.detach().cpu().double()).square().sum())

@@ -1,0 +1,173 @@
+"""Predictions of a version on a task's held-out part, and its accuracy as counts.
+
+The problem of the data decodes and scores outputs.
+
+Evaluation is in eval mode, without augmentation, and in float32 on every device, as predictions
+are. In the task scenario the task names the head; otherwise all known classes compete. A tie goes
+to the lowest row, so a head of zeros predicts its first class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.learning.data.dataset import Dataset
+from core.learning.evaluation.calibration.held_out import Logits
+from core.learning.networks import Network
+from core.learning.networks.network import in_eval
+from core.learning.precision import Inputs, full_precision
+from core.learning.problems.classification import CLASSIFICATION
+from core.learning.problems.problem import Prediction, Problem
+
+BATCH = 256
+PIXELS = 1 << 20
+"""Maximum number of pixels in a batch, in one channel.
+
+Batches of large images are smaller, or a pass would take gigabytes.
+"""
+
+Predict = Callable[[Network, Tensor, int | None], Tensor]
+Losses = Callable[[Network, Tensor, Tensor, int | None], Tensor]
+"""Function that returns losses [B] of inputs x and targets y, rows of a head."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Correct predictions and images, in total and by class label.
+
+    `measure`: the problem's primary measure; None where it is `correct` / `total`.
+    """
+
+    correct: int
+    total: int
+    per_class: dict[str, list[int]]
+    measure: float | None = None
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """Images whose predictions are scored, such as the validation part of a task.
+
+    Attributes:
+        images: uint8 [N, S, S, C], or features [N, D].
+        targets: [N, …], the problem's targets for the head in use.
+        problem: what a target is.
+    """
+
+    images: Tensor
+    targets: Tensor
+    problem: Problem[Any] = CLASSIFICATION
+
+
+def can_answer(network: Network, task: int, outputs: Sequence[str]) -> bool:
+    """Return true if a version can be measured on a task.
+
+    It must have the task's head, or all outputs that the task needs.
+    """
+    if network.scenario == "task":
+        return task in network.head_classes and set(outputs) <= set(network.head_classes[task])
+    return bool(outputs) and set(outputs) <= set(network.classes)
+
+
+def scores_on_task(
+    network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs
+) -> Tensor:
+    """Return the scores [N] of a version's predictions on `data`."""
+    return answers_on_task(network, data, task, predict, inputs)[1]
+
+
+def answers_on_task(
+    network: Network,
+    data: Dataset,
+    task: int,
+    predict: Predict,
+    inputs: Inputs,
+    temperature: float = 1.0,
+) -> tuple[Prediction, Tensor]:
+    """Return the predictions on `data`, and their scores [N]."""
+    head = task if network.scenario == "task" else None
+    problem, targets = data.problem, data.to_targets(network.classes_of(head))
+    parts, start = [], 0
+    for outputs in _predict_batches(network, data.images, head, predict, inputs):
+        parts.append(problem.decode(outputs, targets[start : start + len(outputs)], temperature))
+        start += len(outputs)
+    predictions = problem.join(parts, len(network.classes_of(head)))
+    return predictions, problem.score(predictions, targets)
+
+
+def logits_on_task(
+    network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs
+) -> Logits:
+    """Return a version's logits on `data`, with the true rows. `data.names` are class labels."""
+    head = task if network.scenario == "task" else None
+    classes = network.classes_of(head)
+    parts = [
+        part.float().cpu() for part in _predict_batches(network, data.images, head, predict, inputs)
+    ]
+    return Logits(torch.cat([torch.zeros(0, len(classes)), *parts]), data.to_targets(classes))
+
+
+def mean_loss(network: Network, data: Dataset, task: int, losses: Losses, inputs: Inputs) -> float:
+    """Return the mean loss over the images of a held-out part, in eval mode; nan without images."""
+    head = task if network.scenario == "task" else None
+    targets = data.to_targets(network.classes_of(head))
+    # In float64 on the CPU: the sum does not depend on the device.
+    total = torch.zeros((), dtype=torch.float64)
+    with in_eval(network), full_precision(inputs.device), torch.inference_mode():
+        size = batch_size(data.images)
+        for x, y in zip(data.images.split(size), targets.split(size), strict=True):  # type: ignore[no-untyped-call]
+            total += losses(network, inputs(x), y.to(inputs.device), head).double().sum().cpu()
+    return float(total) / len(data) if len(data) else float("nan")
+
+
+def batch_size(images: Tensor) -> int:
+    """Return the number of images [N, S, S, C], or features [N, D], to measure in one pass."""
+    if images.dim() == 2:
+        return BATCH
+    return max(1, min(BATCH, PIXELS // (images.shape[1] * images.shape[2])))
+
+
+def count_scores(data: Dataset, scores: Tensor) -> Result:
+    """Count the scores [N] of `answers_on_task`, in total and by class."""
+    problem, right = data.problem, data.problem.is_right(scores)
+    per_class = problem.count_by_class(right, data.labels, data.names)
+    # A mean of right or wrong is the quotient of the counts, so it is not stored twice.
+    is_share = scores.dtype == torch.bool or not len(scores)
+    measure = None if is_share else problem.measure(scores)
+    return Result(int(right.sum()), len(data), per_class, measure)
+
+
+def score_images(
+    network: Network, part: HeldBack, head: int | None, predict: Predict, inputs: Inputs
+) -> Tensor:
+    """Return the scores [N] of a network's predictions, on the CPU.
+
+    The network's training modes are restored afterwards.
+
+    Args:
+        network: the network.
+        part: the images with their targets.
+        head: the head's task; None for a single head.
+        predict: the prediction function.
+        inputs: conversion of images to inputs.
+    """
+    scores, start = [], 0
+    for outputs in _predict_batches(network, part.images, head, predict, inputs):
+        targets = part.targets[start : start + len(outputs)]
+        scores.append(part.problem.score_outputs(outputs, targets))
+        start += len(outputs)
+    return torch.cat(scores) if scores else torch.zeros(0, dtype=torch.bool)
+
+
+def _predict_batches(
+    network: Network, images: Tensor, head: int | None, predict: Predict, inputs: Inputs
+) -> Iterator[Tensor]:
+    """Yield the predicted scores of these images [B, C], batch after batch, in eval mode."""
+    with in_eval(network), full_precision(inputs.device), torch.inference_mode():
+        for part in images.split(batch_size(images)):  # type: ignore[no-untyped-call]
+            yield predict(network, inputs(part), head)

@@ -1,0 +1,388 @@
+"""Measurements of a job: base and parent on the new task, the new version on every task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from pydantic import JsonValue
+from torch import Tensor
+
+from core.contract.figures import Calibration, Change, Figures, Forecast, KnnProbe, LossRise
+from core.contract.jobs.job_event import AliveEvent, JobEvent, LogEvent, MetricEvent
+from core.contract.jobs.job_result import Measured, MeasuredCell
+from core.contract.jobs.job_spec import EarlierTask, JobSpec
+from core.contract.manifest import Temperature
+from core.learning.data.dataset import Dataset
+from core.learning.data.held_out_features import HeldOutFeatures, replace_images
+from core.learning.evaluation import stored_predictions
+from core.learning.evaluation.ancestors import Ancestors, Which
+from core.learning.evaluation.anytime import Accuracy
+from core.learning.evaluation.baselines import Baselines, evaluate_baselines
+from core.learning.evaluation.calibration.error import measure_calibration
+from core.learning.evaluation.calibration.held_out import Logits, concatenate_tasks, stride_of
+from core.learning.evaluation.calibration.temperature import choose_temperature
+from core.learning.evaluation.comparison import (
+    Parent,
+    changed_predictions,
+    measure_drift,
+    probe_new_version,
+)
+from core.learning.evaluation.evaluate import (
+    answers_on_task,
+    can_answer,
+    count_scores,
+    logits_on_task,
+    mean_loss,
+    scores_on_task,
+)
+from core.learning.evaluation.probe import Probe
+from core.learning.methods.method import Method
+from core.learning.networks import Network
+from core.learning.precision import Inputs, place_network
+from core.learning.problems.problem import Prediction
+from core.learning.reports.duplicates import read_hashes
+from core.learning.training import log_lines
+from core.learning.training.context import Context
+from core.learning.training.loop import NonFinite
+from core.statistics.near import Hashes
+
+
+class Evaluator:
+    """Measures versions on held-out parts.
+
+    Attributes:
+        rows: the measured cells so far, each also reported as a metric.
+        answers: predictions by version and task.
+        temperature: that of the new version, once it was measured.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        ancestors: Ancestors,
+        inputs: Inputs,
+        emit: Callable[[JobEvent], None],
+        features: HeldOutFeatures | None = None,
+    ) -> None:
+        self.rows: list[MeasuredCell] = []
+        self.answers: dict[tuple[Measured, int], Prediction] = {}
+        self.temperature: Temperature | None = None
+        self._spec = spec
+        self._ancestors = ancestors
+        self._inputs = inputs
+        self._emit = emit
+        self._features = features or HeldOutFeatures()
+        self._number = spec.task.number
+        self._problem = ancestors.problem
+
+    def measure_ancestors(self, network: Network) -> None:
+        """Measure base and parent as they are on the new task's held-out part.
+
+        The parent is `network`, which is back on the CPU afterwards.
+        """
+        if not self._spec.task.held_out:
+            return
+        held_out = self._held_out_of(self._spec.task)
+        outputs = held_out.list_needed_outputs()
+        same = self._ancestors.same
+        versions: tuple[Which, ...] = ("parent",) if same else ("base", "parent")
+        for version in versions:
+            # By the manifest: no network is loaded only to find that it cannot answer.
+            if not self._ancestors.may_answer(version, self._number, outputs) or not len(held_out):
+                continue
+            measured = network if version == "parent" else self._ancestors.load_network("base")
+            place_network(measured, self._inputs.device)
+            predictions = answers_on_task(
+                measured,
+                held_out,
+                self._number,
+                self._ancestors.answers_of(version),
+                self._inputs,
+                self._ancestors.temperature_of(version),
+            )
+            self._record_cell(version, self._number, held_out, predictions)
+        if same:
+            # In a first task base and parent are one version: its cells are copied, not measured
+            # again.
+            self.rows += [row.model_copy(update={"version": "base"}) for row in self.rows]
+            self.answers |= {
+                ("base", task): predictions for (_, task), predictions in self.answers.items()
+            }
+        network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+    def measure_new_version(self, network: Network, method: Method, ctx: Context) -> Figures:
+        """Measure the new version, learned in `ctx`, on every task it can answer, and its change
+        since its parent."""
+        parts = self.held_out()
+        stored_features = self._features.kept
+        measured_parts = replace_images(
+            network, parts, self._inputs, stored_features, lambda: self._emit(AliveEvent())
+        )
+        if self._features.is_on and self._spec.held_out_stays:
+            self._features.collect_new(measured_parts, self._number)
+        right, calibration = self._measure_cells(network, method, ctx, measured_parts)
+        # Loaded again: the one that the task started from has been trained.
+        older = {"parent": self._ancestors.load_network("parent")}
+        if not self._ancestors.same:
+            older["base"] = self._ancestors.load_network("base")
+        for ancestor in older.values():
+            place_network(ancestor, self._inputs.device)
+        base = dict(older.get("base", older["parent"]).named_parameters())
+        parent = Parent(
+            older["parent"],
+            self._ancestors.answers_of("parent"),
+            self._ancestors.temperature_of("parent"),
+            self._read_answers(older["parent"], parts),
+        )
+        changes, parent_predictions = changed_predictions(
+            parent, parts, right, self._inputs, self._emit_metric
+        )
+        for task, predictions in parent_predictions.items():
+            # Those of the new task were measured before training, and stay.
+            self.answers.setdefault(("parent", task), predictions)
+        figures = Figures(
+            drift=measure_drift(network, base),
+            changes={task: Change(**counts) for task, counts in changes.items()},
+        )
+        # The others compare classes.
+        if not self._problem.has_classes:
+            return figures
+        probe = Probe(network, len(parts), self._inputs)
+        hashes = self._collect_hashes(parts)
+        neighbours = probe_new_version(probe, measured_parts, hashes, self._emit_metric)
+        neighbours["before"] = self._probe_ancestors(older, parts, hashes)
+        baselines = self._evaluate_baselines(network, probe, right)
+        return figures.model_copy(
+            update={
+                "knn_probe": KnnProbe.from_json(neighbours),
+                "baseline_ncm": baselines.ncm,
+                "baseline_lda": baselines.lda,
+                "baseline_later": baselines.later,
+                "calibration": calibration,
+            }
+        )
+
+    def to_result_fields(self) -> dict[str, object]:
+        """Return the measured cells and the temperature, as fields of a result."""
+        return {"results": self.rows, "temperature": self.temperature}
+
+    def _probe_ancestors(
+        self,
+        older: Mapping[str, Network],
+        parts: Mapping[int, Dataset],
+        hashes: Mapping[int, Hashes | None],
+    ) -> dict[str, list[int]]:
+        """Run the k-NN probe of older networks on the new task: name → [correct, total]."""
+        number, data = self._number, parts.get(self._number)
+        if data is None:
+            return {}
+        return {
+            name: Probe(network, 1, self._inputs).measure_task(number, data, hashes.get(number))
+            for name, network in older.items()
+        }
+
+    def _collect_hashes(self, parts: Mapping[int, Dataset]) -> dict[int, Hashes | None]:
+        """Return the hashes of the held-out images of each task."""
+        traces = {task.number: task.traces for task in (*self._spec.history, self._spec.task)}
+        return {
+            task: read_hashes(traces.get(task), "held_out", data) for task, data in parts.items()
+        }
+
+    def _read_answers(self, parent: Network, parts: Mapping[int, Dataset]) -> dict[int, Tensor]:
+        """Return task → mask of the parent's correct predictions; tasks without stored ones are
+        left out."""
+        right_by_task: dict[int, Tensor] = {}
+        for task in self._spec.history:
+            data = parts.get(task.number)
+            if task.answers is None or data is None:
+                continue
+            head = self._get_head(task.number)
+            if not can_answer(parent, task.number, data.list_needed_outputs()):
+                continue
+            problem = data.problem
+            stored = stored_predictions.read_file(task.answers, problem)
+            # Images may have been deleted since the predictions were stored.
+            if len(stored) == len(data):
+                scores = problem.score(stored, data.to_targets(parent.classes_of(head)))
+                right_by_task[task.number] = problem.is_right(scores)
+        return right_by_task
+
+    def _evaluate_baselines(
+        self, network: Network, probe: Probe, right: Mapping[int, Tensor]
+    ) -> Baselines:
+        """Evaluate closed-form classifiers on the features; return none where held-out images are
+        not retained."""
+        if not self._spec.held_out_stays:
+            return Baselines()
+        rows = None
+        if network.scenario == "class":
+            row_of = {name: row for row, name in enumerate(network.classes_of(None))}
+            # A class that the version does not know gets a row behind the head: no task that it can
+            # answer has it.
+            rows = torch.tensor(
+                [row_of.get(name, len(row_of)) for name in probe.classes], dtype=torch.int64
+            )
+        baselines = evaluate_baselines(network, probe.samples, right, rows)
+        for name, baseline in (("ncm", baselines.ncm), ("lda", baselines.lda)):
+            if baseline is not None:
+                correct, total = baseline.all
+                self._emit_metric(
+                    f"baseline_{name}", {"correct": correct, "total": total}, correct / total
+                )
+        return baselines
+
+    def compare_loss_rise(
+        self, network: Network, method: Method, predicted: float, by_task: Mapping[int, float]
+    ) -> Forecast:
+        """Compare the loss that the method forecast for earlier tasks with the loss measured on
+        them.
+
+        In the units of the method's `example_losses`; `before` is the parent's. The mean weighs
+        tasks alike.
+        """
+        parent = self._ancestors.load_network("parent")
+        place_network(parent, self._inputs.device)
+        tasks: dict[str, LossRise] = {}
+        rises: list[float] = []
+        for task, data in self.held_out().items():
+            outputs = data.list_needed_outputs()
+            if task == self._number or not len(data) or not can_answer(parent, task, outputs):
+                continue
+            before, after = (
+                mean_loss(n, data, task, method.example_losses, self._inputs)
+                for n in (parent, network)
+            )
+            # A diverged loss is no number for a manifest.
+            if not (math.isfinite(before) and math.isfinite(after)):
+                continue
+            rise = LossRise(predicted=by_task.get(task), before=before, after=after)
+            tasks[str(task)] = rise
+            rises.append(after - before)
+            self._emit_metric("loss_rise", {"task": task, **rise.to_json()}, after - before)
+        measured = sum(rises) / len(rises) if rises else None
+        self._emit_metric("predicted_loss_rise", {"measured": measured}, predicted)
+        return Forecast(predicted=predicted, measured=measured, tasks=tasks)
+
+    def measure_accuracy(self, network: Network, method: Method) -> Accuracy:
+        """Return the primary measure of the present network on each task that it can answer, the
+        new one included."""
+        accuracies: Accuracy = {}
+        for task, data in self.held_out().items():
+            if len(data) and can_answer(network, task, data.list_needed_outputs()):
+                scores = scores_on_task(network, data, task, method.predict_logits, self._inputs)
+                accuracies[str(task)] = data.problem.sum_scores(scores) / len(data)
+                self._emit(AliveEvent())  # measuring many tasks takes long
+        return accuracies
+
+    def _emit_metric(
+        self, name: str, data: Mapping[str, JsonValue], value: float | None = None
+    ) -> None:
+        self._emit(MetricEvent(name=name, step=None, value=value, data=dict(data)))
+
+    def _measure_cells(
+        self, network: Network, method: Method, ctx: Context, parts: Mapping[int, Dataset]
+    ) -> tuple[dict[int, Tensor], Calibration | None]:
+        """Choose the new version's temperature and measure its cells.
+
+        Returns task → mask of correct predictions, and the calibration. Logits of all images are
+        retained if they fit into memory; else those of some, and a second pass computes the
+        predictions.
+        """
+        answerable = {
+            task: data
+            for task, data in parts.items()
+            if len(data) and can_answer(network, task, data.list_needed_outputs())
+        }
+        sizes = [
+            (len(data), len(network.classes_of(self._get_head(task))))
+            for task, data in answerable.items()
+        ]
+        predict = method.predict_logits
+        # Outputs that are no scores of classes have no temperature.
+        if not self._problem.has_classes:
+            return self._record_cells(
+                (task, data, answers_on_task(network, data, task, predict, self._inputs))
+                for task, data in answerable.items()
+            ), None
+        # Some of the images are enough for a temperature; predictions need all of them.
+        stride = stride_of(sizes)
+        logits: dict[int, Logits] = {}
+        for task, data in answerable.items():
+            logits[task] = logits_on_task(
+                network, data.take_every(stride), task, predict, self._inputs
+            )
+            self._emit(AliveEvent())
+        together, parent = (
+            concatenate_tasks(logits),
+            self._ancestors.get_manifest("parent").temperature,
+        )
+        self.temperature = choose_temperature(together, lambda: method.left_out_scores(ctx), parent)
+        value, calibration = (
+            self.temperature.value,
+            measure_calibration(together, self.temperature.value),
+        )
+        self._emit(
+            LogEvent(
+                level="info", message=log_lines.describe_calibration(self.temperature, calibration)
+            )
+        )
+
+        def predict_task(task: int, data: Dataset) -> tuple[Prediction, Tensor]:
+            if stride != 1:
+                return answers_on_task(network, data, task, predict, self._inputs, value)
+            targets = logits[task].targets
+            predictions = data.problem.decode(logits[task].values, targets, value)
+            return predictions, data.problem.score(predictions, targets)
+
+        cells = ((task, data, predict_task(task, data)) for task, data in answerable.items())
+        return self._record_cells(cells), calibration
+
+    def _record_cells(
+        self, cells: Iterable[tuple[int, Dataset, tuple[Prediction, Tensor]]]
+    ) -> dict[int, Tensor]:
+        """Store and report the new version's cells; return task → mask of right predictions."""
+        return {
+            task: self._record_cell("new", task, data, answers) for task, data, answers in cells
+        }
+
+    def _record_cell(
+        self, version: Measured, task: int, data: Dataset, answers: tuple[Prediction, Tensor]
+    ) -> Tensor:
+        """Store and report one cell; return the mask of right predictions."""
+        self.answers[version, task], scores = answers
+        counts = {name: n for name, n in vars(count_scores(data, scores)).items() if n is not None}
+        row = MeasuredCell(version=version, task=task, **counts)
+        self.rows.append(row)
+        self._emit_metric("result", row.to_json())
+        return data.problem.is_right(scores)
+
+    def _get_head(self, task: int) -> int | None:
+        return task if self._spec.scenario == "task" else None
+
+    def held_out(self) -> dict[int, Dataset]:
+        """Return held-out parts by task: those of earlier tasks that still exist, and the new
+        one."""
+        return {
+            task.number: self._held_out_of(task)
+            for task in (*self._spec.history, self._spec.task)
+            if task.held_out
+        }
+
+    def _held_out_of(self, task: EarlierTask) -> Dataset:
+        assert task.held_out is not None
+        return self._ancestors.read_dataset(task.held_out, task.classes)
+
+
+def forecast_loss_rise(method: Method, ctx: Context) -> tuple[float | None, dict[int, float]]:
+    """Return the method's forecast of the loss rise of earlier tasks, mean and by task; None for
+    the first task."""
+    predicted = None if ctx.first else method.forecast_loss_rise(ctx)
+    by_task = method.forecast_by_task(ctx).items()
+    if predicted is not None and not math.isfinite(predicted):
+        raise NonFinite(
+            f"the forecast of what earlier tasks lose is {predicted}: lower lr or set "
+            f"optimizer.clip"
+        )
+    return predicted, {task: value for task, value in by_task if math.isfinite(value)}

@@ -1,0 +1,178 @@
+"""Quality of the features without a head: leave-one-out k-nearest-neighbour accuracy.
+
+Each held-out image is classified by its nearest neighbours among the others: cosine similarity of
+features and a majority vote, as in Wu et al. 2018 (arXiv 1805.01978), whose vote is weighted.
+Nothing is trained, so the probe also measures a version that never saw the task; the difference to
+version 0 is forward transfer. A tied vote goes to the first class. Near duplicates of an image have
+no vote on it: a frame of the same burst is the image itself once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from core.learning.data.dataset import Dataset
+from core.learning.evaluation.evaluate import batch_size
+from core.learning.networks import Network
+from core.learning.networks.network import in_eval
+from core.learning.precision import Inputs, full_precision
+from core.learning.reports.duplicates import group_alike
+from core.statistics.near import Hashes
+
+NEIGHBOURS = 20
+TASK_IMAGES = 2000  # images of a task, evenly spaced over its held-out part
+ALL_IMAGES = 8000  # images of all tasks together: the comparison is quadratic
+_ROWS = 1024  # rows compared at once
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Images of a task's held-out part that the probe compares.
+
+    Attributes:
+        rows: int64 [n] of the held-out part, on the CPU.
+        features: float32 [n, width].
+        labels: int64 [n] on the CPU. Equal numbers are the same class, over all tasks of one probe.
+        hashes: hashes that identify near duplicates, uint64 [n, 2]; None: no image has one.
+    """
+
+    rows: Tensor
+    features: Tensor
+    labels: Tensor
+    hashes: Hashes | None = None
+
+
+def group_samples(samples: Sequence[Sample]) -> Tensor:
+    """Return a group number per image of all samples, equal for near duplicates, int64 [n]."""
+    return group_alike([(len(sample.labels), sample.hashes) for sample in samples])
+
+
+class Probe:
+    """The probe of one version, task by task.
+
+    Args:
+        tasks: number of tasks that will be measured. With more tasks, `measure_all` takes fewer
+            images of each.
+
+    `samples`: task → the images that `measure_all` takes of it.
+    """
+
+    def __init__(self, network: Network, tasks: int, inputs: Inputs) -> None:
+        self._network = network
+        self._inputs = inputs
+        self._share = min(TASK_IMAGES, ALL_IMAGES // max(1, tasks))
+        self._classes: dict[tuple[int | None, str], int] = {}
+        self.samples: dict[int, Sample] = {}
+
+    @property
+    def classes(self) -> list[str]:
+        """Labels of the samples' classes, in the order of their numbers."""
+        return [name for _, name in self._classes]
+
+    def measure_task(self, task: int, data: Dataset, hashes: Hashes | None = None) -> list[int]:
+        """Return [correct, total] of a task's held-out part among its own images.
+
+        hashes: of all its images, uint64 [N, 2]; None: near duplicates are not known.
+        """
+        at = evenly_spaced(len(data), TASK_IMAGES)
+        head = task if self._network.scenario == "task" else None
+        features, labels = (
+            compute_features(self._network, data.images[at], self._inputs, head),
+            data.labels[at],
+        )
+        class_numbers = [
+            self._classes.setdefault((head, name), len(self._classes)) for name in data.names
+        ]
+        sampled = evenly_spaced(len(at), self._share)
+        classes = torch.tensor(class_numbers)[labels[sampled]]
+        looks = None if hashes is None else hashes[at.numpy()]
+        few = None if looks is None else looks[sampled.numpy()]
+        self.samples[task] = Sample(
+            at[sampled], features[sampled.to(features.device)], classes, few
+        )
+        return _count_correct(features, labels, group_alike([(len(labels), looks)]))
+
+    def measure_all(self) -> list[int]:
+        """Return [correct, total] among the images of all tasks measured so far.
+
+        A class that two tasks share is one class, except with a head per task.
+        """
+        if not self.samples:
+            return [0, 0]
+        samples = list(self.samples.values())
+        return _count_correct(
+            torch.cat([s.features for s in samples]),
+            torch.cat([s.labels for s in samples]),
+            group_samples(samples),
+        )
+
+
+def compute_features(
+    network: Network, images: Tensor, inputs: Inputs, head: int | None = None
+) -> Tensor:
+    """Return features float32 [N, width] of uint8 images, in eval mode; training modes are
+    restored."""
+    with in_eval(network), full_precision(inputs.device), torch.inference_mode():
+        parts = images.split(batch_size(images))  # type: ignore[no-untyped-call]
+        return torch.cat([network.features(inputs(part), head).float() for part in parts])
+
+
+def num_neighbours(labels: Tensor) -> int:
+    """Return k, from 1 to 20: half of the mean number of images per class.
+
+    An image is not among the neighbours of its own class. With k near the size of a class the other
+    classes would outvote it.
+    """
+    classes = max(1, len(set(labels.tolist())))
+    return max(1, min(NEIGHBOURS, labels.numel() // (2 * classes)))
+
+
+def leave_one_out(features: Tensor, labels: Tensor, k: int, groups: Tensor | None = None) -> Tensor:
+    """Return bool [N]: True if the majority of the k nearest others has an image's own class.
+
+    Args:
+        features: float [N, width].
+        labels: int64 [N] on the CPU, from 0.
+        k: number of neighbours, below N.
+        groups: int64 [N]; images of one group have no vote on each other; None: each is alone.
+    """
+    unit = functional.normalize(features, dim=1)
+    group = torch.arange(len(labels)) if groups is None else groups
+    group = group.to(unit.device)
+    classes = int(labels.max()) + 1
+    right: list[Tensor] = []
+    with full_precision(unit.device):
+        for start in range(0, unit.shape[0], _ROWS):
+            rows = torch.arange(start, min(start + _ROWS, unit.shape[0]), device=unit.device)
+            near = unit[rows] @ unit.T
+            # The image itself is in its group, so this leaves it out as well.
+            near[group[rows, None] == group] = -torch.inf
+            best, neighbours = near.topk(k, dim=1)
+            # Of a large group fewer than k others remain: infinitely distant ones have no vote.
+            # Votes are added up by class, on the CPU: one row of all classes for each neighbour
+            # would take much memory, and a GPU has no deterministic way to add them.
+            votes = torch.zeros(len(rows), classes)
+            votes.scatter_add_(1, labels[neighbours.cpu()], best.cpu().isfinite().float())
+            # Without any vote the prediction is wrong, not class 0.
+            right.append(torch.where(votes.amax(1) > 0, votes.argmax(1), -1))
+    return torch.cat(right) == labels
+
+
+def evenly_spaced(n: int, most: int) -> Tensor:
+    """Return int64 [min(n, most)], evenly spaced rows of n, so that classes listed one by one keep
+    their shares."""
+    count = min(n, most)
+    # In integers, so that every machine picks the same rows.
+    return torch.arange(count) * n // max(1, count)
+
+
+def _count_correct(features: Tensor, labels: Tensor, groups: Tensor) -> list[int]:
+    if labels.numel() < 2:
+        return [0, 0]
+    right = leave_one_out(features, labels, min(num_neighbours(labels), labels.numel() - 1), groups)
+    return [int(right.sum()), labels.numel()]

@@ -1,0 +1,67 @@
+"""Predictions on held-out parts, in files of a result and tensors of a snapshot.
+
+In memory they are (version, task) → the problem's predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import get_args
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from core.contract.jobs.job_result import AnswersFile, Measured
+from core.learning.problems.problem import P, Prediction, Problem
+from core.learning.state import load_tensors
+
+Kept = Mapping[tuple[Measured, int], Prediction]
+_PREFIX = "answers"
+
+
+def write_files(folder: Path, kept: Kept) -> list[AnswersFile]:
+    """Write each to a file in `folder/answers` for `core.ingest.answers`, and describe the files.
+
+    They are small and many, so they are not synced to disk: a machine that loses them loses the
+    attempt as well.
+    """
+    (folder / _PREFIX).mkdir(parents=True, exist_ok=True)
+    described = []
+    for (version, task), predictions in sorted(kept.items(), key=lambda one: one[0]):
+        name = f"{_PREFIX}/{version}.{task}.safetensors"
+        save_file(predictions.to_tensors(), folder / name)
+        described.append(AnswersFile(version=version, task=task, file=name))
+    return described
+
+
+def read_file(path: Path, problem: Problem[P]) -> P:
+    """Read a file that `write_files` wrote, now or in an older version of the code."""
+    return problem.read_prediction(load_tensors(path))
+
+
+def to_tensors(kept: Kept) -> dict[str, Tensor]:
+    """Return predictions as tensors of a snapshot, by name."""
+    tensors: dict[str, Tensor] = {}
+    for (version, task), predictions in kept.items():
+        tensors |= {
+            f"{_PREFIX}.{version}.{task}.{name}": tensor
+            for name, tensor in predictions.to_tensors().items()
+        }
+    return tensors
+
+
+def taken_from(
+    tensors: dict[str, Tensor], problem: Problem[P]
+) -> dict[tuple[Measured, int], Prediction]:
+    """Remove the predictions from a snapshot's tensors, and return them.
+
+    Snapshots from before predictions were stored have none.
+    """
+    grouped: dict[tuple[Measured, int], dict[str, Tensor]] = {}
+    for version in get_args(Measured):
+        # A copy of the names: the loop removes entries.
+        for key in [name for name in tensors if name.startswith(f"{_PREFIX}.{version}.")]:
+            task, name = key.split(".")[2:]
+            grouped.setdefault((version, int(task)), {})[name] = tensors.pop(key)
+    return {key: problem.read_prediction(named) for key, named in grouped.items()}

@@ -1,0 +1,228 @@
+"""Comparison of a graph in ONNX Runtime with its version, before the graph is stored.
+
+Both see the same images, of noise and of the version's own tasks. Where no probability differs by
+more than the tolerance, the most probable class is the same wherever it leads by more than twice as
+much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from core.contract.jobs.export_job import INPUT, output_name, sure_name
+from core.learning.evaluation import predicting
+from core.learning.export.answers import Answers
+from core.learning.export.graph import ExportFailed
+from core.learning.networks import Network
+
+# One image, and two sizes that differ from the traced one: a fixed dimension shows at once.
+BATCHES = (1, 3, 17)
+MAX_HELD_OUT = 64
+"""Maximum number of held-out images, of all tasks together."""
+TOLERANCE = 1e-5
+LINEARISED_TOLERANCE = 1e-3
+"""Tolerance for linearised networks, which add a value and its derivative.
+
+Both may be large and of opposite signs.
+"""
+MOST_TOLERANCE = 1e-2
+"""Largest tolerance: if rounding alone moves probabilities by more, no graph can be checked."""
+UNCHECKED = (
+    " Rounding in float32 alone may move this answer that far: the scores behind it are large "
+    "numbers that cancel out. Features that tell classes apart keep them small: give the model a "
+    "pretrained base. The version itself can be downloaded as `safetensors`."
+)
+_SEED = 0
+
+Images = NDArray[np.uint8]
+Run = Callable[[Images], dict[str, Any]]
+"""Function from images [N, size, size, channels] to the graph's outputs by name."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Result of comparing a graph with its version.
+
+    Attributes:
+        max_difference: largest difference of a probability.
+        tolerance: largest difference allowed.
+        images: number of noise images.
+        held_out_images: number of held-out images.
+    """
+
+    max_difference: float
+    tolerance: float
+    images: int
+    held_out_images: int
+
+
+def compare_graph(
+    path: Path,
+    answers: Answers,
+    image: tuple[int, int],
+    held_out: Mapping[int, Images],
+    threads: int,
+    most: int = MAX_HELD_OUT,
+) -> Checked:
+    """Compare a graph with the version that it was made of.
+
+    Args:
+        path: the graph.
+        answers: the version.
+        image: size and channels.
+        held_out: task to images [N, size, size, channels] that the version knows.
+        threads: for ONNX Runtime.
+        most: maximum number of held-out images to compare, of all tasks together.
+
+    Raises:
+        ExportFailed: ONNX Runtime cannot run the graph for some size of batch, or its answers
+            differ.
+    """
+    size, channels = image
+    # The same noise each time, so that a failed check can be repeated.
+    rng = np.random.default_rng(_SEED)
+    noise = [
+        rng.integers(0, 256, (count, size, size, channels), dtype=np.uint8) for count in BATCHES
+    ]
+    run = open_graph(path, threads)
+    worst, tolerance, compared = 0.0, 0.0, 0
+    for batch, tasks in _iter_batches(answers, noise, held_out, most):
+        outputs = run(batch)
+        for task in tasks:
+            ours, may = _predict_expected(answers, batch, task)
+            theirs = outputs[output_name(task)]
+            _compare_probabilities(ours, theirs, may)
+            if answers.sure_from is not None:
+                _compare_sure(theirs, outputs[sure_name(task)], answers.sure_from)
+            worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0)))
+            tolerance = max(tolerance, float(may.max(initial=0.0)))
+        compared += len(batch)
+    random = sum(BATCHES)
+    return Checked(worst, tolerance, random, compared - random)
+
+
+def allowed_differences(
+    probabilities: NDArray[np.float32], moved: NDArray[np.float32], least: float
+) -> NDArray[np.float64]:
+    """Return the allowed difference of each probability [N, C], from `least` to `MOST_TOLERANCE`.
+
+    It is the difference if every score of an image changes by `moved` [N]. A probability is the
+    sigmoid of its score's lead over the others, which changes by at most twice as much.
+    """
+    # Keep the logarithms below finite at probabilities of 0 and 1.
+    p = np.clip(probabilities.astype(np.float64), 1e-300, 1 - 1e-16)
+    lead, by = np.log(p) - np.log1p(-p), 2 * moved[:, None].astype(np.float64)
+    far = np.maximum(_sigmoid(lead + by) - p, p - _sigmoid(lead - by))
+    return np.clip(far, least, MOST_TOLERANCE)
+
+
+def _sigmoid(lead: NDArray[np.float64]) -> NDArray[np.float64]:
+    # Never overflows, where 1 / (1 + exp(−x)) would.
+    return np.exp(-np.logaddexp(0, -lead))
+
+
+def _predict_expected(
+    answers: Answers, batch: Images, task: int | None
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Return the version's probabilities [N, C], and the allowed difference of each."""
+    moved = list[Tensor]()
+
+    def compute_scores(network: Network, x: Tensor, head: int | None) -> Tensor:
+        moved.append(answers.method.rounding_bound(network, x, head).cpu() / answers.temperature)
+        return answers.method.predict_logits(network, x, head)
+
+    scoring = predicting.Scoring(compute_scores, answers.temperature)
+    _, ours = predicting.predict_images(
+        answers.network, batch, task, answers.normalise, scoring=scoring
+    )
+    minimum = LINEARISED_TOLERANCE if answers.network.family == "linearised" else TOLERANCE
+    return ours, allowed_differences(ours, torch.cat(moved).numpy(), minimum)
+
+
+def _compare_probabilities(
+    ours: NDArray[np.float32], theirs: NDArray[np.float32], may: NDArray[np.float64]
+) -> None:
+    """Raise ExportFailed for another shape, a number not finite, or too large a difference."""
+    if ours.shape != theirs.shape or not np.isfinite(theirs).all():
+        raise ExportFailed(
+            "The graph's answers are no numbers, or too many or too few. Nothing was stored."
+        )
+    difference = np.abs(ours - theirs)
+    if (difference > may).any():
+        beyond = difference - may
+        at = np.unravel_index(beyond.argmax(), beyond.shape)
+        raise ExportFailed(
+            f"The graph answers otherwise than the version: a probability differs by "
+            f"{difference[at]:.2g}, and {may[at]:.2g} is allowed. Nothing was stored."
+            + (UNCHECKED if may[at] >= MOST_TOLERANCE else "")
+        )
+
+
+def _compare_sure(
+    probabilities: NDArray[np.float32], sure: NDArray[np.bool_], least: float
+) -> None:
+    """Raise ExportFailed unless the sure answers are those of the graph's own probabilities."""
+    # In float32, in which the graph compares.
+    if not np.array_equal(sure, probabilities.max(1) >= np.float32(least)):
+        raise ExportFailed(
+            "The graph calls other answers sure than the version does. Nothing was stored."
+        )
+
+
+def _iter_batches(
+    answers: Answers, noise: Sequence[Images], held_out: Mapping[int, Images], most: int
+) -> Iterator[tuple[Images, list[int | None]]]:
+    """Yield batches, and the heads to compare on each."""
+    for batch in noise:
+        yield batch, list(answers.tasks)
+    # An equal number of images of each task, within the limit for all.
+    share, batch_size = max(1, most // max(1, len(held_out))), max(BATCHES)
+    for task, images in list(held_out.items())[:most]:
+        heads: list[int | None] = [head for head in (task, None) if head in answers.tasks]
+        for start in range(0, min(share, len(images)), batch_size):
+            yield images[start : min(share, start + batch_size)], heads
+
+
+def open_graph(path: Path, threads: int) -> Run:
+    """Load a graph into ONNX Runtime.
+
+    Raises ExportFailed if it cannot be loaded. The returned function raises it if it cannot be run.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    # A thread that spins while it waits for work would occupy the core of a decoder or of the API.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Fatal alone: its warnings would go to a protocol's stderr or a job's log.
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise _build_run_error(error) from error
+    names = [output.name for output in session.get_outputs()]
+
+    def run_graph(images: Images) -> dict[str, NDArray[np.float32]]:
+        try:
+            outputs = session.run(None, {INPUT: np.ascontiguousarray(images.transpose(0, 3, 1, 2))})
+        except Exception as error:
+            raise _build_run_error(error) from error
+        return dict(zip(names, outputs, strict=True))
+
+    return run_graph
+
+
+def _build_run_error(error: Exception) -> ExportFailed:
+    """Return the error for a graph that ONNX Runtime cannot run."""
+    first_line = str(error).strip().partition("\n")[0]
+    return ExportFailed(
+        f"ONNX Runtime cannot run the graph ({type(error).__name__}: {first_line[:300]})"
+    )

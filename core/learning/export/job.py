@@ -1,0 +1,110 @@
+"""The job process that exports a version: from a spec file to a folder with a checked graph.
+
+Phases: load (the version as a network) → export → check.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import threading
+from pathlib import Path
+
+import torch
+
+from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.export_job import OPSET, Exporter, ExportResult, ExportSpec
+from core.contract.jobs.job_event import DoneEvent, PhaseEvent, StoppedEvent
+from core.learning.evaluation import predicting
+from core.learning.export import graph
+from core.learning.export.answers import Answers
+from core.learning.export.check import BATCHES, MAX_HELD_OUT, Images, compare_graph
+from core.learning.state import load_tensors
+from core.learning.training.child import Emit, run_with_events
+from core.learning.training.control import EXIT_ORPHANED
+
+RESULT = "result.json"
+
+
+def export_graph(spec: ExportSpec, emit: Emit) -> Path:
+    """Make and check the graph of a version; return the folder with its files and `result.json`.
+
+    Raises:
+        ExportFailed: it cannot be exported, or the graph answers differently.
+    """
+    torch.set_num_threads(spec.threads)
+    emit(PhaseEvent(phase="load"))
+    manifest, image = spec.manifest, spec.manifest.image
+    paths = {part.name: part.path for part in spec.parts}
+    network, method = (
+        predicting.load_network(manifest, paths),
+        predicting.method_of(manifest, paths),
+    )
+    module = Answers(
+        network, method, manifest.normalise, image.channels, manifest.divisor, spec.sure_from
+    )
+    spec.out.mkdir(parents=True, exist_ok=True)
+    emit(PhaseEvent(phase="export"))
+    files = graph.write(module, image.channels, image.size, spec.out)
+    emit(PhaseEvent(phase="check"))
+    held_out = {each.task: _load_images(each.path) for each in spec.held_out}
+    size = (image.size, image.channels)
+    checked = compare_graph(spec.out / files[0], module, size, held_out, spec.threads)
+    result = ExportResult(
+        opset=OPSET,
+        files=files,
+        max_difference=checked.max_difference,
+        tolerance=checked.tolerance,
+        batches=list(BATCHES),
+        images=checked.images,
+        held_out_images=checked.held_out_images,
+        exporter=Exporter(torch=torch.__version__, **_get_package_versions()),
+    )
+    (spec.out / RESULT).write_text(json.dumps(result.to_json()))
+    return spec.out
+
+
+def _load_images(path: Path) -> Images:
+    """Return the first images of a dataset file, up to `MAX_HELD_OUT`."""
+    images: Images = load_tensors(path)["images"][:MAX_HELD_OUT].numpy()
+    return images
+
+
+def _get_package_versions() -> dict[str, str]:
+    """Return the installed versions of the packages that an export uses."""
+    return {
+        name: importlib.metadata.version(name) for name in ("onnx", "onnxscript", "onnxruntime")
+    }
+
+
+def _end_when_asked(control_fd: int, out_fd: int) -> None:
+    """End the process at once on a stop request, or when the control pipe closes.
+
+    An export has no partial result worth saving.
+    """
+
+    def listen_for_stop() -> None:
+        while request := os.read(control_fd, 64):
+            if ControlRequest.STOP.value.encode() in request:
+                # Written past the stream's buffer, which the other thread may hold.
+                os.write(out_fd, json.dumps(StoppedEvent().to_json()).encode() + b"\n")
+                os._exit(0)
+        os._exit(EXIT_ORPHANED)
+
+    # A daemon thread does not hold up the exit of the process.
+    threading.Thread(target=listen_for_stop, name="control", daemon=True).start()
+
+
+def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
+    """Export as a spec file says, with events to `out_fd`; return the exit status.
+
+    The process ends on a stop request, and when the control pipe closes.
+    """
+
+    def run_export(emit: Emit) -> None:
+        _end_when_asked(control_fd, out_fd)
+        spec = ExportSpec.from_json(json.loads(Path(spec_path).read_text()))
+        emit(DoneEvent(path=export_graph(spec, emit)))
+
+    return run_with_events(out_fd, before, run_export)

@@ -1,0 +1,155 @@
+"""Classes remembered as Gaussians of their features: a mean and a covariance each, and no image.
+
+A class that came in several tasks is a mixture of their Gaussians, in the shares of their images.
+Covariances are of one class (`full`, `diagonal`), or of all classes of a task about their own means
+(`shared`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from core.learning.state import Section
+
+Covariance = Literal["shared", "diagonal", "full"]
+WIDEST = 2048
+"""Largest number of features for which a covariance is stored; one of that size takes 8 MB."""
+RIDGE = 1e-4
+"""Share of the mean variance added to each variance: the covariance of few images is singular."""
+
+
+@dataclass(frozen=True)
+class Gaussians:
+    """The Gaussians in a section of a method's state, by task.
+
+    Tensors of task t:
+
+    - `t.rows` int64 [c]: the head's rows of its classes.
+    - `t.counts` int64 [c]: images of each class.
+    - `t.means` float32 [c, D].
+    - `t.covariance` float32: `full` [c, D (D + 1) / 2], lower triangles by rows; `shared` [1, D (D
+      + 1) / 2]; `diagonal` [c, D].
+    """
+
+    section: Section
+
+    def store_task(
+        self, task: int, features: Tensor, labels: Tensor, rows: Tensor, kind: Covariance
+    ) -> None:
+        """Store the Gaussians of a task's features, in place of any that were stored for it.
+
+        Args:
+            task: number of the task.
+            features: [n, D], any float type.
+            labels: rows of the head, int64 [n].
+            rows: rows of the task's classes, int64 [c], ascending; each has an image.
+            kind: form of the covariance.
+        """
+        h, class_index = features.double(), torch.searchsorted(rows, labels)
+        counts = torch.bincount(class_index, minlength=len(rows))
+        means = h.new_zeros(len(rows), h.shape[1]).index_add_(0, class_index, h) / counts[:, None]
+        away = h - means[class_index]
+        if kind == "diagonal":
+            sums = torch.zeros_like(means).index_add_(0, class_index, away.square())
+            covariance = sums / (counts - 1).clamp(min=1)[:, None]
+        elif kind == "full":
+            each = [
+                _compute_covariance(away[class_index == c], int(counts[c]) - 1)
+                for c in range(len(rows))
+            ]
+            covariance = torch.stack(each)
+        else:
+            # Each class's own mean costs a degree of freedom.
+            covariance = _compute_covariance(away, len(h) - len(rows))[None]
+        stored = {
+            "rows": rows,
+            "counts": counts,
+            "means": means.float(),
+            "covariance": covariance.float(),
+        }
+        self.section.tensors.update({f"{task}.{name}": tensor for name, tensor in stored.items()})
+
+    def draw_features(self, each: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draw the same number of features of every class, one class after the other within a task.
+
+        Args:
+            each: draws of a class, over all tasks that it came in.
+            generator: on the CPU.
+
+        Returns:
+            Features float32 [n, D] and rows of the head int64 [n].
+        """
+        features, labels = [], []
+        shares = self._split_draws(each)
+        for task in self.list_tasks():
+            rows, means = self._get_tensor(task, "rows"), self._get_tensor(task, "means")
+            roots = _factor_covariances(self._get_tensor(task, "covariance"), means.shape[1])
+            for at, row in enumerate(rows.tolist()):
+                # Drawn on the CPU, so that a GPU trains on the same features.
+                noise = torch.randn(shares[task, row], means.shape[1], generator=generator).to(
+                    means.device
+                )
+                root = roots[at if len(roots) > 1 else 0]
+                spread = noise * root if root.dim() == 1 else noise @ root.T
+                features.append(means[at] + spread)
+                labels.append(torch.full((len(noise),), row, device=means.device))
+        return torch.cat(features), torch.cat(labels)
+
+    def list_tasks(self) -> list[int]:
+        """Return the numbers of the stored tasks, ascending."""
+        return sorted({int(name.split(".")[0]) for name in self.section.tensors})
+
+    def _get_tensor(self, task: int, name: str) -> Tensor:
+        return self.section.tensors[f"{task}.{name}"]
+
+    def _split_draws(self, each: int) -> dict[tuple[int, int], int]:
+        """Return the draws of each (task, row): a class is split in the shares of its images.
+
+        The remainder goes to the newest task.
+        """
+        images: dict[int, list[tuple[int, int]]] = {}
+        for task in self.list_tasks():
+            for row, count in zip(
+                *(self._get_tensor(task, name).tolist() for name in ("rows", "counts")), strict=True
+            ):
+                images.setdefault(row, []).append((task, count))
+        shares: dict[tuple[int, int], int] = {}
+        for row, parts in images.items():
+            total, left = sum(count for _, count in parts), each
+            # Rounded down, so that the draws add up to `each` exactly.
+            for task, count in parts[:-1]:
+                shares[task, row] = each * count // total
+                left -= shares[task, row]
+            shares[parts[-1][0], row] = left
+        return shares
+
+
+def _compute_covariance(away: Tensor, freedom: int) -> Tensor:
+    """Return the covariance of deviations float64 [n, D], packed; zeros for a single one."""
+    covariance = away.T @ away / max(1, freedom)
+    rows, columns = torch.tril_indices(*covariance.shape)
+    return covariance[rows, columns]
+
+
+def _factor_covariances(stored: Tensor, width: int) -> list[Tensor]:
+    """Return a square root L of each covariance plus a ridge, L Lᵀ = Σ + ridge · I, float32.
+
+    L is [D, D], or [D] for diagonals.
+    """
+    if stored.shape[1] == width and width > 1:
+        return [(v + RIDGE * v.mean()).sqrt() for v in stored]
+    rows, columns = torch.tril_indices(width, width)
+    roots = []
+    for packed in stored.double():
+        sigma = packed.new_zeros(width, width)
+        sigma[rows, columns] = packed
+        sigma[columns, rows] = packed
+        # A single image has no variance: a tiny ridge keeps the factorisation defined.
+        ridge = RIDGE * float(sigma.diagonal().mean()) or 1e-12
+        eye = torch.eye(width, dtype=sigma.dtype, device=sigma.device)
+        roots.append(torch.linalg.cholesky(sigma + ridge * eye).float())
+    return roots

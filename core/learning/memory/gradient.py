@@ -1,0 +1,72 @@
+"""The gradient of the loss on stored examples, as one flat vector like the gradient of a step.
+
+Vectors follow the parameters in the network's order, each flattened by rows; a parameter without a
+gradient counts as zeros. Stored images are not augmented and the network is in eval mode, so the
+gradient of a memory is a function of the weights alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from core.learning.memory.replay import item_logits, items_cross_entropy
+from core.learning.memory.reservoir import Items
+from core.learning.methods.method import Method
+from core.learning.training.context import Context
+
+Parameters = Sequence[nn.Parameter]
+
+# Pixels of stored images in one forward pass; a training batch where that is more.
+PIXELS = 256 * 32 * 32
+
+
+def step_gradient(parameters: Parameters) -> Tensor:
+    """Return the parameters' `.grad` as one vector [d]."""
+    return _flatten_gradients([parameter.grad for parameter in parameters], parameters)
+
+
+def memory_gradient(method: Method, ctx: Context, items: Items, parameters: Parameters) -> Tensor:
+    """Return the gradient of the items' mean cross-entropy as one vector [d].
+
+    Each item is scored by the head of its own task, or over all known classes.
+    """
+    n = items.labels.shape[0]
+    size = max(ctx.recipe.batch_size, PIXELS // (items.images.shape[1] * items.images.shape[2]))
+    total: Tensor | None = None
+    with ctx.evaluation_mode():
+        for start in range(0, n, size):
+            part = slice(start, min(n, start + size))
+            with ctx.autocast():
+                groups = item_logits(
+                    method, ctx, ctx.inputs_of(items.images[part]), items.tasks[part]
+                )
+                # Weighted, so that the parts add up to the mean over all items.
+                loss = items_cross_entropy(groups, items.labels[part]) * ((part.stop - start) / n)
+            # Not `backward`, which would add to the step's own gradients.
+            gradient = _flatten_gradients(
+                torch.autograd.grad(loss, list(parameters), allow_unused=True), parameters
+            )
+            # Part by part, so that memory is bounded by a part's activations.
+            total = gradient if total is None else total + gradient
+    assert total is not None
+    return total
+
+
+def add_to_step(vector: Tensor, parameters: Parameters) -> None:
+    """Add a vector [d] to the parameters' `.grad`."""
+    parts: Sequence[Tensor] = vector.split([p.numel() for p in parameters])  # type: ignore[no-untyped-call]
+    for parameter, part in zip(parameters, parts, strict=True):
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+        parameter.grad += part.view(parameter.shape)
+
+
+def _flatten_gradients(gradients: Sequence[Tensor | None], parameters: Parameters) -> Tensor:
+    """Concatenate gradients to one vector [d], with zeros for missing ones."""
+    pairs = zip(gradients, parameters, strict=True)
+    return torch.cat(
+        [(torch.zeros_like(p) if g is None else g).detach().reshape(-1) for g, p in pairs]
+    )

@@ -1,0 +1,86 @@
+"""A replay buffer with a fixed share per task: a limited, uniform sample of each task's examples.
+
+Its layout is the reservoir's (images, labels, tasks, counters), so a method with one kind of replay
+buffer can take over the other's. Examples come shuffled: the first ones of a task are a uniform
+sample of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from core.learning.memory.reservoir import Items, rescale_counters
+from core.learning.state import Section
+from core.learning.training.context import Batch
+
+
+class TaskMemory:
+    """A view of a state section as a replay buffer of `share` examples per task.
+
+    Holds no data itself.
+    """
+
+    def __init__(self, section: Section, share: int) -> None:
+        self._section = section
+        self.share = share
+
+    @property
+    def tasks(self) -> list[int]:
+        """Tasks with at least one example, ascending: the oldest first."""
+        if "tasks" not in self._section.tensors:
+            return []
+        return sorted(set(self._section.on_host("tasks").tolist()))
+
+    def begin_task(self) -> None:
+        """Fit the stored buffer, perhaps another method's, to the share before a task begins."""
+        # Logits are of another method, and nothing would keep them up to date.
+        rescale_counters(self._section, offers=1, logits=False)
+        stored = self._section.tensors
+        if not stored:
+            return
+        left = dict.fromkeys(self.tasks, self.share)
+        keep: list[bool] = []
+        for task in stored["tasks"].tolist():
+            keep.append(left[task] > 0)
+            left[task] -= 1
+        self._apply_mask(torch.tensor(keep, dtype=torch.bool, device=stored["tasks"].device))
+
+    def store_task(self, batches: Iterable[Batch], task: int) -> None:
+        """Store min(share, N) of a task's N examples, given all of its batches, shuffled."""
+        stored, room = self._section.tensors, self.share
+        for batch in batches:
+            # Counted although the buffer does not need it: another method may take over the buffer
+            # as a reservoir.
+            self._section.json["seen"] += batch.y.shape[0]
+            # The batches come shuffled, so the first rows are a uniform sample.
+            labels = batch.y[:room]
+            room -= labels.shape[0]
+            if labels.shape[0] == 0:
+                continue
+            new = {
+                "images": batch.raw(torch.arange(labels.shape[0])),
+                "labels": labels,
+                "tasks": torch.full_like(labels, task),
+            }
+            for name, value in new.items():
+                stored[name] = torch.cat([stored[name], value]) if name in stored else value
+
+    def get_items(self, tasks: Iterable[int]) -> Items:
+        """Return all examples of these tasks."""
+        is_selected = torch.isin(self._section.on_host("tasks"), torch.tensor(list(tasks)))
+        return Items.from_section(self._section, is_selected.nonzero().squeeze(1))
+
+    def drop_tasks(self, tasks: set[int]) -> None:
+        """Remove all examples of these tasks."""
+        tasks_of_items = self._section.tensors.get("tasks")
+        if tasks_of_items is not None:
+            self._apply_mask(
+                ~torch.isin(tasks_of_items, torch.tensor(list(tasks), device=tasks_of_items.device))
+            )
+
+    def _apply_mask(self, mask: Tensor) -> None:
+        for name, tensor in self._section.tensors.items():
+            self._section.tensors[name] = tensor[mask]

@@ -1,0 +1,113 @@
+"""Exemplars in training: their selection from a task's images, and their share of each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from core.learning.data.augment import epoch_seed, epoch_table
+from core.learning.data.transfer import send_tensor
+from core.learning.memory.exemplars import Exemplars
+from core.learning.memory.herding import order_by_herding
+from core.learning.networks import Network
+from core.learning.training.context import Batch, Context
+
+
+def unit_features(network: Network, x: Tensor) -> Tensor:
+    """Return the network's features float32 [B, D], each normalised to length one."""
+    return functional.normalize(network.features(x).float())
+
+
+@torch.no_grad()
+def choose_exemplars(
+    network: Network, batches: Iterable[Batch], count: int, alive: Callable[[], None] = lambda: None
+) -> dict[int, Tensor]:
+    """Return label → raw images uint8 [min(count, n), S, S, C] in herding order, by unit features.
+
+    Args:
+        network: the feature extractor.
+        batches: all batches of the task; all but the last must have the same size.
+        count: images per class.
+        alive: called for each class, see `Context`.
+    """
+    features, labels, images = _read_batches(network, batches)
+    lists: dict[int, Tensor] = {}
+    for label in labels.unique().tolist():  # type: ignore[no-untyped-call]
+        alive()
+        rows = (labels == label).nonzero().squeeze(1)
+        lists[label] = images(rows[order_by_herding(features[rows], count)])
+    return lists
+
+
+def exemplars_for_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor] | None:
+    """Return the exemplars for this step's batch: augmented inputs and their labels.
+
+    Each epoch has its own order of the exemplars and gives every batch its share, so each is used
+    at most once per epoch. A batch gets at most the recipe's batch size.
+
+    Returns:
+        Inputs [b, C, S, S] and labels int64 [b]; None if this batch has no exemplars.
+    """
+    size = exemplars.size
+    if size == 0:
+        return None
+    used = min(size, ctx.batches * ctx.recipe.batch_size)
+    # Runs of nearly equal length, one for each batch of the epoch.
+    begin, end = used * ctx.batch // ctx.batches, used * (ctx.batch + 1) // ctx.batches
+    return _build_inputs(ctx, exemplars, begin, end) if begin < end else None
+
+
+def exemplar_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
+    """Return a whole batch of exemplars, in cycles through the epoch's order.
+
+    There must be at least one exemplar. Shapes as in `exemplars_for_batch`.
+    """
+    size = min(exemplars.size, ctx.recipe.batch_size)
+    return _build_inputs(ctx, exemplars, ctx.batch * size, (ctx.batch + 1) * size)
+
+
+def _build_inputs(
+    ctx: Context, exemplars: Exemplars, begin: int, end: int
+) -> tuple[Tensor, Tensor]:
+    """Return inputs and labels at positions begin … end - 1 of the epoch's order, which repeats."""
+    key = ctx.epoch, exemplars.size
+    # The order is a function of seed, task, epoch and size, so the cache needs no saving.
+    if ctx.cache.get("epoch") != key:
+        seed, columns = epoch_seed(ctx.recipe.seed, 2), ctx.augment.columns
+        table = epoch_table(seed, ctx.task, ctx.epoch, exemplars.size, columns)
+        order, device = table[:, 0].argsort(stable=True), exemplars.images.device
+        # In the epoch's order, so that a run of exemplars reads a run of the table.
+        numbers = ctx.augment.place_table(table[order, 1:], device)
+        ctx.cache |= {"epoch": key, "order": send_tensor(order, device), "table": numbers}
+    order, table = ctx.cache["order"], ctx.cache["table"]
+    # Wraps around, so that a whole batch can be drawn near the end of the order.
+    rows = order[torch.arange(begin, end, device=order.device) % exemplars.size]
+    numbers = table[torch.arange(begin, end, device=table.device) % exemplars.size]
+    images = ctx.augment(exemplars.images, rows, numbers)
+    return ctx.inputs_of(images), exemplars.labels[rows]
+
+
+def _read_batches(
+    network: Network, batches: Iterable[Batch]
+) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+    """Return features [N, D] and labels int64 [N] of all batches, and a loader of raw images.
+
+    The loader takes rows int64 [n] and returns images uint8 [n, S, S, C].
+    """
+    features: list[Tensor] = []
+    labels: list[Tensor] = []
+    # Functions instead of batches, which would keep their inputs in memory.
+    raw: list[Callable[[Tensor], Tensor]] = []
+    for batch in batches:
+        features.append(unit_features(network, batch.x))
+        labels.append(batch.y)
+        raw.append(batch.raw)
+    size = len(labels[0])
+
+    def load_images(rows: Tensor) -> Tensor:
+        return torch.cat([raw[row // size](torch.tensor([row % size])) for row in rows.tolist()])
+
+    return torch.cat(features), torch.cat(labels), load_images

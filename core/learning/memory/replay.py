@@ -1,0 +1,118 @@
+"""Losses on replayed examples, in forward passes that do not change the main pass's statistics.
+
+With one head all items go through it together. With a head per task the features are computed once,
+and each item's logits come from the head of its own task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from core.learning.data.transfer import send_tensor
+from core.learning.memory.reservoir import Items, Reservoir
+from core.learning.methods.method import Method
+from core.learning.training.context import Context
+
+Groups = list[tuple[Tensor | None, Tensor]]
+"""Pairs (rows, logits [b, C] in float32) for each head involved; rows None means all of them."""
+
+
+Draw = tuple[Items, Tensor, Items]
+"""Items of a slice, their augmentation table [b, columns], and the items of all slices."""
+
+
+def draw_parts(ctx: Context, reservoir: Reservoir, size: int, count: int) -> list[Draw]:
+    """Make `count` draws of up to `size` items, and return each one's part in `ctx.part`.
+
+    The slices of a batch share the draws of its step, which are made with its first slice.
+    """
+    if ctx.part.of == 1:
+        drawn = [reservoir.draw(size, ctx.augment.columns) for _ in range(count)]
+        return [(items, table, items) for items, table in drawn]
+    if "draws" not in ctx.scratch:
+        ctx.scratch["draws"] = [reservoir.draw(size, ctx.augment.columns) for _ in range(count)]
+    draws: list[Draw] = []
+    for whole, table in ctx.scratch["draws"]:
+        # Each slice replays its part of the draw, so that all slices together see it once.
+        rows = ctx.part.row_range(whole.labels.shape[0])
+        draws.append((whole.slice_rows(rows), table[rows], whole))
+    return draws
+
+
+def replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:
+    """Return augmented, normalised inputs of the items, or their cached features.
+
+    Args:
+        ctx: the training context.
+        items: the items.
+        table: numbers for augmentation, [B, columns].
+    """
+    return ctx.inputs_of(ctx.augment(items.images, None, table))
+
+
+def item_logits(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> Groups:
+    """Return logits of items x [B, C, S, S] by head, for their tasks int64 [B] on the CPU."""
+    return joint_logits(method, ctx, [(x, tasks)])[0]
+
+
+def joint_logits(
+    method: Method, ctx: Context, parts: Sequence[tuple[Tensor, Tensor]]
+) -> list[Groups]:
+    """Return `item_logits` for each (x, tasks), computed in one forward pass over all of them."""
+    # One forward pass for all parts: on a GPU a pass costs time for each call.
+    x = torch.cat([x for x, _ in parts]) if len(parts) > 1 else parts[0][0]
+    sizes = [tasks.shape[0] for _, tasks in parts]
+    if ctx.scenario != "task":
+        logits = method.forward(ctx.network, x, None).float()
+        return [[(None, part)] for part in logits.split(sizes)]  # type: ignore[no-untyped-call]
+    features = ctx.network.features(x).split(sizes)  # type: ignore[no-untyped-call]
+    return [_by_head(ctx, part, tasks) for part, (_, tasks) in zip(features, parts, strict=True)]
+
+
+def _by_head(ctx: Context, features: Tensor, tasks: Tensor) -> Groups:
+    """Compute each item's logits with the head of its task."""
+    out: Groups = []
+    for task in tasks.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
+        rows = send_tensor((tasks == task).nonzero().squeeze(1), features.device)
+        out.append((rows, ctx.network.logits(features.index_select(0, rows), int(task)).float()))
+    return out
+
+
+def items_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
+    """Return the mean cross-entropy over all items, each under its own head."""
+    if groups[0][0] is None:
+        return functional.cross_entropy(groups[0][1], labels)
+    losses = [
+        functional.cross_entropy(logits, labels.index_select(0, rows), reduction="sum")
+        for rows, logits in groups
+        if rows is not None
+    ]
+    # Sums over heads, divided once: a mean of the heads' means would weigh small heads more.
+    return torch.stack(losses).sum() / labels.shape[0]
+
+
+def items_distillation(groups: Groups, stored: Tensor) -> Tensor:
+    """Return the mean squared difference to the stored logits, over items and outputs.
+
+    Heads only grow, so output i keeps its meaning. Outputs added since an item was stored have the
+    target 0, as in a head with rows of zeros for them.
+
+    Args:
+        groups: logits by head.
+        stored: [B, W], zeros beyond the outputs that existed when an item was stored.
+    """
+    total: Tensor | None = None
+    count = 0
+    for rows, logits in groups:
+        target = stored if rows is None else stored.index_select(0, rows)
+        n = min(target.shape[1], logits.shape[1])
+        target = functional.pad(target[:, :n], (0, logits.shape[1] - n))
+        error = (logits - target).square().sum()
+        total = error if total is None else total + error
+        count += logits.numel()
+    assert total is not None
+    return total / count

@@ -1,0 +1,473 @@
+"""A closed-form classifier on frozen features: one pass over a batch, and no image is stored.
+
+All that the classifier needs of a task are sums over its examples (`core/learning/analytic/sums.py`).
+They are stored, added over the tasks in their order, and solved again after each task. The result
+is as if all images had been present at once, in any order. Nothing is forgotten, and nothing but
+the classifier is learned.
+
+Heads:
+
+- `ncm`: cosine similarity to class means.
+- `ridge`: RanPAC, McDonnell et al. 2023, arXiv 2307.02251; ACIL, Zhuang et al. 2022, arXiv
+  2205.14922.
+- `lda`: SLDA, Hayes & Kanan 2020, arXiv 1909.01520.
+- `auto`: the better of the last two by left-out scores of retained examples.
+
+`projection` columns of random features precede the head; with 0 it uses the backbone's features
+directly. With `adapt` the first task also trains the backbone, by the recipe's optimizer;
+afterwards it stays frozen (RanPAC's first phase; APER, Zhou et al. 2023, arXiv 2303.07338).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from core.contract.manifest import FEATURES, REST, STATISTICS, TOTALS
+from core.contract.projection import count_columns
+from core.learning.analytic import balance, choice, discriminant, ridge
+from core.learning.analytic.choice import LeftOut, count_examples
+from core.learning.analytic.linear import Linear, append_ones, draw_matrix, project_features
+from core.learning.analytic.offsets import fit_offsets
+from core.learning.analytic.rows import FIELDS, Rows, digest_images, draw_rows, order_by_key
+from core.learning.analytic.sums import Sums, sum_tasks
+from core.learning.methods.method import Accepts, Footprint, Method, Stage
+from core.learning.methods.registration import register
+from core.learning.networks import Network
+from core.learning.recipe import Strict
+from core.learning.training.context import Batch, Context
+
+WEIGHT, BIAS, PROJECTION = "weight", "bias", "matrix"
+COSINE_TEMPERATURE = 1 / 16
+"""Divisor of cosines: they lie between -1 and 1, where a softmax would hardly separate classes."""
+ROUNDING = 4 * 2.0**-23
+"""Bound of a score's rounding error, as a share of Σ |w h|: four times float32's spacing at 1.
+
+On nine networks scores in float32 and in float64 differed by up to 3.8e-7 of that sum.
+"""
+LEFT_OUT = 4000
+"""Maximum number of retained examples that get left-out scores.
+
+The standard error of their accuracy is half a point.
+"""
+JUDGED, CHOSEN_BY = (1000, 1_000_000), (200, 400_000)
+"""Examples that evaluate the heads, and those of them that choose λ and ρ.
+
+Each pair is (examples at least, scores at most beyond that), with one score per example and class.
+Updates cost nearly the same for any number of classes.
+"""
+TASKS = "tasks"
+"""Key of the totals: numbers of the tasks that they cover, int64."""
+LEFT_OUT_SCORES = "left-out scores"
+"""Key in the context's cache: the chosen head's scores float64 [n, C], and classes int64 [n]."""
+SAMPLE = {"features": 100, "sums": 20}
+"""`keep` → number of examples of each class and task that later jobs read."""
+
+UNTRAINED = (
+    "analytic reads the features of a network with random weights, which tell classes apart badly. "
+    "Give the model a "
+    'base, or let its first batch train the network: {"method": {"name": "analytic", "adapt": '
+    '{"epochs": 10, "depth": 5}}}'
+)
+
+
+class Adapt(Strict):
+    """Training of the backbone in the first task: number of epochs, and depth from 2 to 5."""
+
+    epochs: Annotated[int, Field(ge=1, le=10_000)]
+    depth: Annotated[int, Field(ge=2, le=5)]
+
+
+class AnalyticHyper(Strict):
+    """Hyper-parameters of `analytic`.
+
+    `head`: the classifier; "auto" chooses `lda` or `ridge`. `projection`: number of random
+    features; 0: none; null: none where the backbone has 512 features or more, else 1,000.
+
+    `strength`: λ of `ridge`, in units of the mean of G's diagonal; null: by left-out scores if
+    balanced, else by generalised cross-validation. `balanced`: give every class the same weight in
+    a ridge. `offsets`: if balanced, lower the scores of larger classes as far as left-out scores
+    support it. `shrinkage`: ρ of `lda`; null: by left-out scores, without `balanced` by OAS.
+    `prior` of `lda`: "uniform" predicts rare classes as readily as others. `keep`: "features" of
+    every training image, or "sums" and the features of 20 images of each class. `adapt`: train the
+    backbone in the first task; null: never.
+    """
+
+    head: Literal["auto", "ncm", "ridge", "lda"] = "auto"
+    projection: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    strength: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    balanced: bool = True
+    offsets: bool = True
+    shrinkage: Annotated[float, Field(ge=0, le=1)] | None = None
+    prior: discriminant.Prior = "uniform"
+    keep: Literal["features", "sums"] = "features"
+    adapt: Adapt | None = None
+
+
+@register
+class Analytic(Method):
+    """The method `analytic`: a closed-form classifier on frozen features.
+
+    Classes are numbered over all heads. With a single head they are its rows.
+    """
+
+    name = "analytic"
+    description = (
+        "A classifier in closed form on frozen features: each batch costs one pass, no image is "
+        "kept, and nothing that was learned is lost. It answers as well as the features tell "
+        "classes apart: give it a pretrained base."
+    )
+    source = (
+        "McDonnell et al. 2023, RanPAC, arXiv 2307.02251; Hayes & Kanan 2020, SLDA, arXiv "
+        "1909.01520; Zhuang et al. 2022, ACIL, arXiv 2205.14922"
+    )
+    Hyper = AnalyticHyper
+    former_defaults = {  # noqa: RUF012
+        "head": "ridge",
+        "projection": 1000,
+        "balanced": False,
+        "offsets": False,
+        "keep": "sums",
+    }
+    accepts = Accepts(depths=(1,), head_inits=("zero",))
+    recipe_defaults = {"depth": 1}  # noqa: RUF012
+    no_neutral = "it solves for its classifier and takes no steps"
+    no_merge = "it solves for its classifier, and no weight moves after the first task"
+    no_shards = "it takes no steps: each image passes through the network once"
+    no_feature_cache = "it takes no steps: each image passes through the network once"
+    footprint = Footprint(copies=7.0, columns="projection")
+    immutable_hyperparameters = ("projection",)
+    frozen_until_end_task = (STATISTICS, FEATURES, TOTALS)
+    predicts_with = ("own", "projection")
+    inference = "analytic"
+    hyper: AnalyticHyper
+
+    # Training: only the first task trains, and only with `adapt`.
+
+    @property
+    def keeps_backbone(self) -> bool:  # type: ignore[override]
+        """True unless the first task adapts the backbone."""
+        return self.hyper.adapt is None
+
+    def rounding_bound(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+        """Return a bound of each image's score rounding, float32 [B], in proportion to Σ |w h|.
+
+        That sum is the most that the terms of a score can add up to. They are large and of opposite
+        signs where a ridge has a low temperature, or a discriminant divides by a small variance.
+        """
+        own_tensors = self.state["own"].tensors
+        if WEIGHT not in own_tensors:
+            return super().rounding_bound(network, x, task)
+        h = self._compute_score_inputs(network, x, task).abs()
+        return ROUNDING * functional.linear(
+            h, own_tensors[WEIGHT].abs(), own_tensors[BIAS].abs()
+        ).amax(1)
+
+    def plan_stages(self, ctx: Context) -> list[Stage]:
+        """Return one stage for the first task if `adapt` is set; otherwise nothing is trained."""
+        adapt = self.hyper.adapt
+        return (
+            [Stage("adapt", adapt.epochs, adapt.depth)] if ctx.first and adapt is not None else []
+        )
+
+    def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+        """Return the scores of a head's classes.
+
+        Before the first classifier, these are the network's own logits.
+        """
+        own_tensors = self.state["own"].tensors
+        if WEIGHT not in own_tensors:
+            return self.forward(network, x, task)
+        start = network.first_class(task)
+        # The classifier has the rows of all heads, one after the other.
+        rows = slice(start, start + len(network.classes_of(task)))
+        return functional.linear(
+            self._compute_score_inputs(network, x, task),
+            own_tensors[WEIGHT][rows],
+            own_tensors[BIAS][rows],
+        )
+
+    def begin_task(self, ctx: Context) -> None:
+        """Draw the projection of a new model, and warn of features with random weights."""
+        if ctx.first and not ctx.network.pretrained and self.hyper.adapt is None:
+            ctx.warn(UNTRAINED)
+        # Trained or not, this task's logits are the network's until `end_task` solves for a
+        # classifier.
+        self.state["own"].clear()
+        columns = count_columns(self.hyper.projection, ctx.network.backbone.width)
+        if columns and PROJECTION not in self.state["projection"].tensors:
+            projection = draw_matrix(columns, ctx.network.backbone.width, ctx.recipe.seed)
+            self.state["projection"].tensors[PROJECTION] = projection.to(ctx.device)
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Add the task's images to the stored sums, and solve for the classifier of all classes."""
+        with ctx.evaluation_mode(), torch.no_grad():
+            self._store_task(ctx)
+            linear = self._solve(ctx)
+        own_tensors = self.state["own"].tensors
+        # Solved in float64, stored in float32: predictions are in float32.
+        own_tensors[WEIGHT], own_tensors[BIAS] = linear.weight.float(), linear.bias.float()
+
+    def left_out_scores(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
+        """Return the left-out scores of retained examples and their classes; None for `ncm`."""
+        return ctx.cache.get(LEFT_OUT_SCORES)
+
+    def erase_tasks(self, tasks: set[int]) -> None:
+        """Remove the features of these tasks' images. Their sums stay: they contain no image.
+
+        Totals with such features are deleted with them, and no job gets them.
+        """
+        stored = self.state[FEATURES].tensors
+        for name in [name for name in stored if int(name.split(".")[0]) in tasks]:
+            del stored[name]
+
+    def _store_task(self, ctx: Context) -> None:
+        """Store the task's sums and its images' features, in one pass in the dataset's order."""
+        first = ctx.network.first_class(ctx.head_task)
+        sums: Sums | None = None
+        batches: list[Rows] = []
+        for batch in ctx.in_order():
+            phi = ctx.network.features(batch.x, batch.task).float()
+            h = self._add_bias_column(self._project_features(phi))
+            sums = sums or Sums.zero(h.shape[1], len(ctx.class_rows), h.device)
+            sums.add(h, torch.searchsorted(ctx.class_rows, batch.y))
+            keys = digest_images(batch.raw(torch.arange(len(phi))), ctx.recipe.seed)
+            batches.append(Rows(phi.cpu(), batch.y.cpu() + first, keys))
+        assert sums is not None, "a task has images"
+        stored = {**sums.to_tensors(), "rows": ctx.class_rows + first}
+        tensors = {f"{ctx.task}.{name}": tensor for name, tensor in stored.items()}
+        self.state[STATISTICS].tensors.update(tensors)
+        self._store_features(ctx.task, Rows.join(batches))
+
+    def _store_features(self, task: int, rows: Rows) -> None:
+        """Store the features that later jobs read, and the remaining ones separately."""
+        is_drawn = draw_rows(rows, SAMPLE[self.hyper.keep])
+        stored = self.state[FEATURES].tensors
+        stored.update(
+            {
+                f"{task}.{name}": tensor
+                for name, tensor in rows.select(is_drawn).to_tensors().items()
+            }
+        )
+        if self.hyper.keep == "features" and not bool(is_drawn.all()):
+            remaining = rows.select(~is_drawn).to_tensors()
+            stored.update({f"{task}.{REST}.{name}": tensor for name, tensor in remaining.items()})
+
+    def _draw_left_out(self, classes: int) -> Rows | None:
+        """Draw retained examples of all tasks, equally many of each class where possible.
+
+        Returns None if none are stored. The number of classes never falls, so today's draw contains
+        every later draw from the same tasks. The totals therefore store the draw in place of all
+        examples.
+        """
+        tensors, totals = self.state[FEATURES].tensors, self.state[TOTALS].tensors
+        tasks = sorted(
+            {int(name.split(".")[0]) for name in tensors} - set(self._get_covered_tasks())
+        )
+        parts = [Rows(*(totals[name].cpu() for name in FIELDS))] if FIELDS[0] in totals else []
+        parts += [Rows(*(tensors[f"{task}.{name}"].cpu() for name in FIELDS)) for task in tasks]
+        if not parts:
+            return None
+        rows = Rows.join(parts)
+        return rows.select(draw_rows(rows, max(1, LEFT_OUT // classes)))
+
+    def _get_covered_tasks(self) -> list[int]:
+        """Return the numbers of the tasks that the totals cover."""
+        covered = self.state[TOTALS].tensors.get(TASKS)
+        return [] if covered is None else covered.tolist()
+
+    def _keep_totals(self, sums: Sums, rows: Rows | None) -> None:
+        """Store the sums of all tasks, and the examples of them that later jobs may draw from."""
+        covered = [*self._get_covered_tasks(), *self._list_tasks()]
+        stored = self.state[TOTALS].tensors
+        # Replaced, not added to: the new totals contain the old ones.
+        stored.clear()
+        stored.update(sums.to_tensors())
+        # A job that finds its tasks here does not load their sums, so updates cost the same in long
+        # streams.
+        stored[TASKS] = torch.tensor(sorted(set(covered)))
+        if rows is not None:
+            stored.update(rows.to_tensors())
+
+    # Features and classifier.
+
+    def _compute_score_inputs(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+        """Return the features that scores are linear in, float32 [B, K]."""
+        h = self._compute_features(network, x, task)
+        return functional.normalize(h) if self.hyper.head == "ncm" else h
+
+    def _compute_features(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+        """Return the classifier's features without the column of ones, float32 [B, K]."""
+        return self._project_features(network.features(x, task).float())
+
+    def _project_features(self, phi: Tensor) -> Tensor:
+        """Map features [B, D] to the random features [B, K]; unchanged without a projection."""
+        drawn = self.state["projection"].tensors.get(PROJECTION)
+        return phi if drawn is None else project_features(phi, drawn)
+
+    def _add_bias_column(self, h: Tensor) -> Tensor:
+        """Return the features to sum over: plain ones get a column of ones for a ridge's bias."""
+        return h if self._is_projected else append_ones(h)
+
+    @property
+    def _is_projected(self) -> bool:
+        return PROJECTION in self.state["projection"].tensors
+
+    def _list_tasks(self) -> list[int]:
+        return sorted({int(name.split(".")[0]) for name in self.state["statistics"].tensors})
+
+    def _sum_tasks(self, classes: int) -> Sums:
+        """Return the sums of all tasks, added in their order."""
+        return sum_tasks(self._iter_sums(), classes)
+
+    def _iter_sums(self) -> Iterator[tuple[Sums, Sequence[int]]]:
+        """Yield the totals, then each further task's sums, with their classes.
+
+        They are unpacked one at a time.
+        """
+        tensors, totals = self.state["statistics"].tensors, self.state[TOTALS].tensors
+        if totals:
+            yield Sums.from_tensors(totals), range(len(totals["counts"]))
+        # Yielded one at a time, so that only one unpacked G is in memory.
+        for task in sorted(set(self._list_tasks()) - set(self._get_covered_tasks())):
+            stored = {
+                name: tensors[f"{task}.{name}"] for name in ("gram", "cross", "counts", "rows")
+            }
+            yield Sums.from_tensors(stored), stored["rows"].tolist()
+
+    def _solve(self, ctx: Context) -> Linear:
+        classes = sum(len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks())
+        sums, rows = self._sum_tasks(classes), self._draw_left_out(classes)
+        # Stored before the solution: the next job starts from them, whatever the head.
+        self._keep_totals(sums, rows)
+        if self.hyper.head == "ncm":
+            means = (
+                functional.normalize(discriminant.class_means(self._drop_bias_column(sums)))
+                / COSINE_TEMPERATURE
+            )
+            return Linear(means, means.new_zeros(classes))
+        examples = self._take_examples(ctx, sums, rows)
+        solvers = {"lda": self._solve_discriminant, "ridge": self._solve_ridge}
+        names = list(solvers) if self.hyper.head == "auto" else [self.hyper.head]
+        solved = {name: solvers[name](ctx, sums, examples) for name in names}
+        labels = examples.labels.cpu()
+        scores = {name: each.left_out.cpu() for name, each in solved.items()}
+        head = self._choose_head(ctx, scores, labels) if len(names) > 1 else names[0]
+        ctx.cache[LEFT_OUT_SCORES] = scores[head], labels
+        return solved[head].linear
+
+    def _choose_head(self, ctx: Context, scores: dict[str, Tensor], labels: Tensor) -> str:
+        """Choose the head with the better left-out scores, and record them in the manifest."""
+        own_json = self.state["own"].json
+        before = own_json.get("auto", {}).get("head")
+        chosen = choice.choose_head(scores, labels, before)
+        own_json["auto"] = {"head": chosen.head, "images": len(labels)}
+        if len(labels):
+            own_json["auto"] |= {"accuracy": chosen.accuracy, "standard_error": chosen.error}
+            listed = ", ".join(f"{name} {value:.1%}" for name, value in chosen.accuracy.items())
+            ctx.log(
+                f"head {chosen.head}: {listed} right in the mean over classes, measured on "
+                f"{len(labels)} training "
+                "images, each by a solution without it"
+            )
+        return chosen.head
+
+    def _take_examples(self, ctx: Context, sums: Sums, rows: Rows | None) -> LeftOut:
+        """Select the examples that evaluate the heads, without any that is its class's only one."""
+        if rows is None:
+            none = sums.counts[:0]
+            return LeftOut(sums.cross.new_zeros(0, len(sums.cross)), none, none.bool())
+        # Without its only example a class has no mean, so no left-out score exists.
+        rows = rows.select(sums.counts.cpu()[rows.classes] > 1)
+        # The order of digests is random but fixed, so that the first ones are a reproducible
+        # sample.
+        order, classes = order_by_key(rows.keys), len(sums.counts)
+        judged = order[: count_examples(JUDGED, classes)].sort().values
+        choosing = torch.isin(judged, order[: count_examples(CHOSEN_BY, classes)])
+        rows = rows.select(judged)
+        h = self._add_bias_column(self._project_features(rows.features.to(sums.gram.device)))
+        heads = [len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks()]
+        head_of = torch.repeat_interleave(torch.arange(len(heads)), torch.tensor(heads)).to(
+            h.device
+        )
+        labels = rows.classes.to(h.device)
+        # An image competes with the classes of its own head alone.
+        excluded = head_of[labels][:, None] != head_of if len(heads) > 1 else None
+        return LeftOut(h.double(), labels, choosing.to(h.device), excluded)
+
+    def _drop_bias_column(self, sums: Sums) -> Sums:
+        """Remove the column of ones, which only a ridge has."""
+        return sums if self._is_projected else sums.without_last()
+
+    def _solve_discriminant(self, ctx: Context, sums: Sums, examples: LeftOut) -> _Solved:
+        plain = self._drop_bias_column(sums)
+        h, share = examples.h[:, : len(plain.gram)], self.hyper.shrinkage
+        left_out = discriminant.LeftOut(plain, h, examples.labels)
+        if share is None and self.hyper.balanced and len(h):
+            share = left_out.select(examples.choosing).choose_share()
+        elif share is None:
+            share = discriminant.oas_shrinkage(
+                discriminant.shared_covariance(plain), plain.examples
+            )
+        linear = discriminant.solve_classifier(plain, self.hyper.prior, share)
+        scores = left_out.score(share)
+        if self.hyper.prior == "empirical":
+            # These scores have a uniform prior.
+            scores = scores + (plain.counts / plain.examples).log()
+            return _Solved(linear, examples.mask_scores(scores))
+        return self._with_offsets(
+            linear, examples.mask_scores(scores), examples.labels, plain.counts
+        )
+
+    def _solve_ridge(self, ctx: Context, sums: Sums, examples: LeftOut) -> _Solved:
+        weighted = balance.balance_sums(sums) if self.hyper.balanced else sums
+        h, labels = examples.h, examples.labels
+        left_out = balance.LeftOut(sums, h, labels) if self.hyper.balanced else None
+        strength = self.hyper.strength
+        if strength is not None:
+            # The hyper-parameter is in units of the mean of G's diagonal.
+            strength *= float(weighted.gram.diagonal().mean())
+            weight = ridge.solve(weighted, strength)
+        elif left_out is not None and len(labels):
+            strength = left_out.select(examples.choosing).choose_strength(weighted)
+            weight = ridge.solve(weighted, strength)
+        else:
+            strength, weight = ridge.choose_strength(weighted)
+        if left_out is not None:
+            scores = examples.mask_scores(left_out.score(strength))
+        else:
+            scores = examples.mask_scores(ridge.left_out(sums, strength, weight, h, labels))
+        self.state["own"].json["ridge"] = {"strength": strength}
+        ctx.log_metric("ridge_strength", strength, {})
+        weight = weight.T
+        if self._is_projected:
+            linear = Linear(weight.contiguous(), weight.new_zeros(len(weight)))
+        else:
+            # The column of ones is the last: its weight is the bias.
+            linear = Linear(weight[:, :-1].contiguous(), weight[:, -1].contiguous())
+        return self._with_offsets(linear, scores, labels, sums.counts)
+
+    def _with_offsets(
+        self, linear: Linear, scores: Tensor, labels: Tensor, counts: Tensor
+    ) -> _Solved:
+        """Return the classifier and its left-out scores, with an offset per class if requested."""
+        if not (self.hyper.offsets and self.hyper.balanced):
+            return _Solved(linear, scores)
+        offsets = fit_offsets(scores, labels, counts)
+        return _Solved(
+            Linear(linear.weight, linear.bias + offsets.to(linear.bias.dtype)), scores + offsets
+        )
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """A classifier, with the left-out scores of the examples, float64 [n, C]."""
+
+    linear: Linear
+    left_out: Tensor

@@ -1,0 +1,78 @@
+"""Dynamically expandable representation (DER) without pruning: one backbone per task.
+
+Yan et al. 2021, CVPR. Older backbones are frozen. Stage 1: cross-entropy over all classes plus w
+times the auxiliary loss, that of a classifier on the new backbone alone; nothing is distilled.
+Stage 2 tunes the classifier on the exemplars, with logits divided by a temperature. BatchNorm
+layers of a new backbone retain the statistics of the backbone that it was copied from, as all
+BatchNorm layers do after a model's first task.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from core.learning.methods.expanding import (
+    Expanding,
+    ExpandingHyper,
+    as_growing,
+    auxiliary_targets,
+    num_old_classes,
+)
+from core.learning.methods.method import Accepts, Footprint
+from core.learning.methods.registration import register
+from core.learning.networks.der_net import ParallelNetwork
+from core.learning.recipe import NotNegative, Positive
+from core.learning.training.context import Context
+
+
+class DerNetHyper(ExpandingHyper):
+    """Hyper-parameters of `der-net`. `temperature` divides the logits in stage 2."""
+
+    auxiliary: NotNegative = Field(default=1.0, alias="expertise")
+    temperature: Positive = 5.0
+
+
+@register
+class DerNet(Expanding):
+    """The method `der-net`, which trains the newest backbone and the classifier."""
+
+    name = "der-net"
+    footprint = Footprint(growing=2.0, batches=2.0)
+    description = (
+        "Dynamically expandable representation: each task adds a copy of the whole backbone, older "
+        "ones never change. Costs as much again in storage and time with every task. Keeps a few "
+        "exemplars."
+    )
+    source = "Yan et al. 2021, DER: Dynamically Expandable Representation, arXiv 2103.16788"
+    Hyper = DerNetHyper
+    accepts = Accepts(olor=False, depths=(5,))
+    regularisers = ("auxiliary",)
+    family = ParallelNetwork.family
+    network = ParallelNetwork
+    hyper: DerNetHyper
+
+    def compute_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Return the losses of stage 1: cross-entropy over all classes, and the auxiliary loss."""
+        network = as_growing(ctx)
+        old = network.forward_older(x)
+        # Older backbones run once, without a graph: their features serve all losses.
+        newest = network.forward_newest(old, x)
+        logits = network.logits(torch.cat([*old.features, newest], 1)).float()
+        task = functional.cross_entropy(logits, y)
+        # Without old classes the auxiliary classifier has nothing to separate the new ones from.
+        if ctx.first or num_old_classes(ctx) == 0 or network.auxiliary is None:
+            return {"task": task}
+        auxiliary_logits = network.auxiliary(newest).float()
+        return {
+            "task": task,
+            # It keeps the new backbone from relying on the features of the older ones.
+            "auxiliary": self.hyper.auxiliary
+            * functional.cross_entropy(auxiliary_logits, auxiliary_targets(ctx, y)),
+        }
+
+    def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the loss of stage 2: cross-entropy of logits over the temperature."""
+        return functional.cross_entropy(logits / self.hyper.temperature, y)

@@ -1,0 +1,467 @@
+"""Stored state of DLCFT for earlier tasks, and its measurement when a task ends.
+
+The state is the mean curvature of the tasks so far and, on request, their mean gradient and each
+task's own diagonal. The curvature is that of the linearised network at its base ψ0: Jᵀ J, since the
+loss's Hessian by the outputs is the identity. It depends on the images and the readout rows, but
+not on labels, residuals or the displacement. Merging averages every statistic, which equals
+measuring the data of all tasks together.
+
+Blocks by layer omit the curvature between layers. The changes of layers that are trained together
+add up in the outputs, so ΔᵀHΔ of an update is several times the sum over its blocks; more so with
+more layers. That factor is measured along the update itself, on the task's own images, and stored
+as `coupling`. Forecasts multiply by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from core.learning.curvature.block import Diagonal, Gram
+from core.learning.curvature.curvature import Curvature
+from core.learning.curvature.estimate import CurvatureEstimator, Kind
+from core.learning.curvature.factor import compress_matrix
+from core.learning.curvature.fisher import basis_cotangents, rademacher_cotangents
+from core.learning.curvature.layers import layers_of
+from core.learning.methods.squared_loss import append_ones, target_residuals
+from core.learning.networks.linear.linearised import DISPLACEMENT, LinearisedNetwork
+from core.learning.precision import full_precision
+from core.learning.state import Section
+
+HEAD = "head"
+
+
+@dataclass(frozen=True)
+class TaskStatistics:
+    """Measurements of one task at its end.
+
+    Attributes:
+        curvature: blocks by layer, with the head's block in scenarios with one head.
+        gradient: of its mean loss, by parameter.
+        diagonal: of its curvature, by parameter; {} unless requested.
+        coupling: factor by which the mean of 1/2 ‖δ‖² exceeds 1/2 ΔᵀHΔ of the blocks, δ the change
+            of an image's outputs by this update; 1 where no parameter moved.
+        diagonal_coupling: the same factor for the diagonal.
+        health: metrics by name.
+    """
+
+    curvature: Curvature
+    gradient: Mapping[str, Tensor]
+    diagonal: Mapping[str, Tensor]
+    coupling: float
+    diagonal_coupling: float
+    health: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Choice of the statistics of a task, and of their form.
+
+    Attributes:
+        kind: form of the blocks.
+        alpha: scale of the targets, see `target_residuals`.
+        probes: sign vectors per image; None: every output by itself.
+        max_factor_bytes: limit of each factor's size; None for no limit.
+        diagonal: measure the task's own diagonal as well.
+    """
+
+    kind: Kind
+    alpha: float
+    probes: int | None
+    max_factor_bytes: int | None = None
+    diagonal: bool = False
+
+
+def measure_task(
+    network: LinearisedNetwork,
+    examples: Iterable[tuple[Tensor, Tensor]],
+    task: int | None,
+    measurement: Measurement,
+    *,
+    generator: torch.Generator,
+    deltas: Mapping[str, Tensor],
+) -> TaskStatistics:
+    """Measure a task in one pass over its unaugmented examples.
+
+    Args:
+        network: in eval mode.
+        examples: batches (x [B, C, S, S], y int64 [B]).
+        task: names the head in the task scenario; such heads have no curvature, since they never
+            move again.
+        measurement: statistics to measure, and their form.
+        generator: on the CPU, for the sign vectors.
+        deltas: the displacement of this task, by parameter.
+
+    Raises:
+        ValueError: without examples.
+    """
+    main, diagonal_estimate = (
+        _create_estimator(network, task, measurement.kind),
+        _create_estimator(network, task, "diagonal") if measurement.diagonal else None,
+    )
+    first_order = _FirstOrder(network, task, measurement.alpha)
+    change = _OutputChange(network, task, deltas)
+    ratio: float | None = None
+    for x, y in examples:
+        cotangents = _make_cotangents(network, x, task, measurement.probes, generator)
+        main.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
+        if diagonal_estimate is not None:
+            diagonal_estimate.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
+        # Measured on the first batch alone, since it takes two further passes.
+        if ratio is None:
+            ratio = _trace_ratio(network, x, task, measurement.kind, cotangents)
+        change.add(x, first_order.add(x, y))
+    gram, gradient = first_order.mean_gram(), first_order.mean_gradient()
+    curvature = _build_curvature(main, gram, measurement.max_factor_bytes)
+    coupling = change.ratio_to(float(curvature.evaluate_penalty(deltas)[1]))
+    health = _compute_health(curvature, gradient, ratio, coupling)
+    diagonals = (
+        {} if diagonal_estimate is None else _extract_diagonals(diagonal_estimate, gram, gradient)
+    )
+    diagonal_coupling = change.ratio_to(_half_quadratic_form(diagonals, deltas))
+    return TaskStatistics(curvature, gradient, diagonals, coupling, diagonal_coupling, health)
+
+
+class CurvatureMemory:
+    """A view of the stored curvature in a state section, which holds no data itself."""
+
+    def __init__(self, section: Section) -> None:
+        self._section = section
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks that the mean curvature covers."""
+        return int(self._section.json.get("tasks", 0))
+
+    @property
+    def images(self) -> int:
+        """Number of images that the mean curvature covers."""
+        return int(self._section.json.get("images", 0))
+
+    @property
+    def coupling(self) -> float:
+        """The coupling of the latest update; 1 before the first."""
+        return float(self._section.json.get("coupling", 1.0))
+
+    @property
+    def diagonal_coupling(self) -> float:
+        """The coupling of the tasks' own diagonals; 1 before the first update."""
+        return float(self._section.json.get("diagonal_coupling", 1.0))
+
+    @cached_property
+    def curvature(self) -> Curvature:
+        """The mean curvature, unpacked; without layers before the first task's end."""
+        return Curvature.from_tensors(
+            self._get_by_prefix("mean/"), self._section.json.get("layers", {})
+        )
+
+    @cached_property
+    def gradient(self) -> dict[str, Tensor]:
+        """Gradient of the earlier tasks' mean loss at the end of the latest task, by parameter.
+
+        Empty unless stored.
+        """
+        return self._get_by_prefix("gradient/")
+
+    def of_tasks(self) -> dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]]:
+        """Return each task's own diagonal and its gradient, by parameter.
+
+        The gradient is that at the end of the latest task.
+        """
+        return {
+            int(task): (
+                self._get_by_prefix(f"task/{task}/diagonal/"),
+                self._get_by_prefix(f"task/{task}/gradient/"),
+            )
+            for task in self._section.json.get("by_task", [])
+        }
+
+    def add_task(
+        self,
+        fresh: TaskStatistics,
+        deltas: Mapping[str, Tensor],
+        *,
+        share: float,
+        task: int,
+        images: int,
+        keep_gradient: bool,
+    ) -> None:
+        """Merge a finished task with weight `share`, and the earlier tasks with 1 - share.
+
+        Existing views keep the old values.
+
+        Args:
+            fresh: measurements of the task.
+            deltas: the displacement of this task, by parameter.
+            share: weight of the task in the mean, in [0, 1].
+            task: number of the task.
+            images: number of the task's images.
+            keep_gradient: store the merged gradient as well.
+        """
+        curvature = self.curvature.merge(fresh.curvature, share) if self.tasks else fresh.curvature
+        tensors = {f"mean/{key}": t for key, t in curvature.to_tensors().items()}
+        if keep_gradient:
+            merged = self._merged_gradient(fresh, deltas, share)
+            tensors |= {f"gradient/{name}": g for name, g in merged.items()}
+        by_task = self.of_tasks()
+        for number, (diagonal, gradient) in by_task.items():
+            moved = _moved_gradient(gradient, diagonal, deltas, fresh.diagonal_coupling)
+            tensors |= _of_task(number, diagonal, moved)
+        tensors |= _of_task(task, fresh.diagonal, fresh.gradient)
+        json = {
+            "tasks": self.tasks + 1,
+            "images": self.images + images,
+            "coupling": fresh.coupling,
+            "diagonal_coupling": fresh.diagonal_coupling,
+            "layers": curvature.to_json(),
+            "by_task": [*by_task, *([task] if fresh.diagonal else [])],
+        }
+        # Cleared only now: the new tensors are made of the old ones.
+        self._section.clear()
+        self._section.tensors.update(tensors)
+        self._section.json.update(json)
+
+    def _merged_gradient(
+        self, fresh: TaskStatistics, deltas: Mapping[str, Tensor], share: float
+    ) -> dict[str, Tensor]:
+        """Return the mean gradient of all tasks at the present weights, by parameter."""
+        rise = self.curvature.evaluate_penalty(deltas)[0] if self.tasks else {}
+        rise = {name: fresh.coupling * h_delta for name, h_delta in rise.items()}
+        merged: dict[str, Tensor] = {}
+        for name, new in fresh.gradient.items():
+            before = [
+                match_shape(terms[name], new) for terms in (self.gradient, rise) if name in terms
+            ]
+            # The earlier tasks' gradient at the present weights is q + c H Δ.
+            # `sum` begins at a tensor of zeros, so that a parameter without earlier terms keeps its
+            # shape.
+            merged[name] = share * new + (1 - share) * sum(before, torch.zeros_like(new))
+        return merged
+
+    def _get_by_prefix(self, prefix: str) -> dict[str, Tensor]:
+        """Return the stored tensors under a prefix, which is removed from their names."""
+        tensors = self._section.tensors
+        return {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
+
+
+def match_shape(held: Tensor, now: Tensor) -> Tensor:
+    """Return `held` with rows of zeros appended, up to the rows of `now`."""
+    # Rows of new classes have no curvature from before they existed.
+    missing = now.shape[0] - held.shape[0]
+    return torch.cat([held, held.new_zeros(missing, *held.shape[1:])]) if missing else held
+
+
+def _moved_gradient(
+    gradient: Mapping[str, Tensor],
+    diagonal: Mapping[str, Tensor],
+    deltas: Mapping[str, Tensor],
+    coupling: float,
+) -> dict[str, Tensor]:
+    """Return a task's gradient after a displacement: q + c D Δ, by parameter."""
+    moved: dict[str, Tensor] = {}
+    for name, d in diagonal.items():
+        moved[name] = gradient[name]
+        if name in deltas:
+            rise = match_shape(d, deltas[name]) * deltas[name]
+            moved[name] = match_shape(gradient[name], deltas[name]) + coupling * rise
+    return moved
+
+
+def _of_task(
+    task: int, diagonal: Mapping[str, Tensor], gradient: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the tensors to store for one task's diagonal and gradient."""
+    tensors: dict[str, Tensor] = {}
+    for name, d in diagonal.items():
+        tensors[f"task/{task}/diagonal/{name}"] = d
+        tensors[f"task/{task}/gradient/{name}"] = gradient[name]
+    return tensors
+
+
+class _FirstOrder:
+    """Sums that depend on the present weights: the loss's gradient, and the head's features."""
+
+    def __init__(self, network: LinearisedNetwork, task: int | None, alpha: float) -> None:
+        self._network, self._task, self._alpha = network, task, alpha
+        self._n = 0
+        self._sums: dict[str, Tensor] = {}
+        self._gram: Tensor | None = None
+
+    @torch.no_grad()
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """Add a batch; return its outputs [B, classes]."""
+        network = self._network
+        with full_precision(x.device):
+            value, tangent = network.compute_expansion(x)
+            assert tangent is not None
+            outputs = network.combine_logits(value, tangent, self._task)
+            u = target_residuals(outputs, y, self._alpha)
+            self._add_to_sums(network.vjp(x, u @ network.readout_rows(self._task)))
+            if self._task is None:
+                # The head of a fixed readout reads the value alone.
+                z = append_ones(value if network.fixed_head else value + tangent)
+                self._gram = z.T @ z if self._gram is None else self._gram + z.T @ z
+                of_head = u.T @ z
+                self._add_to_sums({"head.weight": of_head[:, :-1], "head.bias": of_head[:, -1]})
+        self._n += x.shape[0]
+        return outputs
+
+    def mean_gradient(self) -> dict[str, Tensor]:
+        """Return the gradient of the mean loss, by parameter.
+
+        Raises ValueError without examples.
+        """
+        if not self._n:
+            raise ValueError("a task without examples has no gradient")
+        return {name: total / self._n for name, total in self._sums.items()}
+
+    def mean_gram(self) -> Tensor | None:
+        """Return the mean of z zᵀ [w + 1, w + 1], z the head's input and a 1.
+
+        Returns None with a head per task.
+        """
+        return None if self._gram is None else (self._gram + self._gram.T) / (2 * self._n)
+
+    def _add_to_sums(self, found: Mapping[str, Tensor]) -> None:
+        for name, value in found.items():
+            self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
+
+
+class _OutputChange:
+    """The sum of 1/2 ‖δ‖² over images, δ the change of an image's outputs by this update."""
+
+    def __init__(
+        self, network: LinearisedNetwork, task: int | None, deltas: Mapping[str, Tensor]
+    ) -> None:
+        parameters = dict(network.named_parameters())
+        self._before = {name: parameters[name].detach() - delta for name, delta in deltas.items()}
+        self._network, self._task = network, task
+        self._sum, self._n = 0.0, 0
+
+    @torch.no_grad()
+    def add(self, x: Tensor, outputs: Tensor) -> None:
+        """Add inputs x [B, C, S, S] and their present outputs [B, classes]."""
+        if self._before:
+            with full_precision(x.device):
+                before = functional_call(self._network, self._before, (x, self._task))
+            # In float64 and by image: changes of an update are small beside the outputs.
+            self._sum += float((outputs - before).double().square().sum()) / 2
+        self._n += x.shape[0]
+
+    def ratio_to(self, modelled: float) -> float:
+        """Return the mean over images divided by `modelled`, an estimate from the curvature.
+
+        Returns 1 where one of the two is 0.
+        """
+        # Without a displacement the ratio is 0 / 0: the model is taken as it is.
+        return self._sum / self._n / modelled if modelled > 0 and self._sum > 0 else 1.0
+
+
+def _compute_health(
+    curvature: Curvature, gradient: Mapping[str, Tensor], ratio: float | None, coupling: float
+) -> dict[str, float]:
+    """Return the metrics of a task's end: gradient norm, trace, trace ratio and coupling."""
+    # In float64: squares of small gradients would vanish in float32.
+    norm = torch.stack([g.double().square().sum() for g in gradient.values()]).sum().sqrt()
+    return {
+        "end_gradient_norm": float(norm),
+        "curvature_trace": float(curvature.trace()),
+        "curvature_trace_ratio": 1.0 if ratio is None else ratio,
+        "curvature_coupling": coupling,
+    }
+
+
+def _half_quadratic_form(diagonals: Mapping[str, Tensor], deltas: Mapping[str, Tensor]) -> float:
+    """Return 1/2 Δᵀ D Δ over the parameters that have both."""
+    shared = [(d, deltas[name]) for name, d in diagonals.items() if name in deltas]
+    return sum(float((d * delta.square()).sum()) / 2 for d, delta in shared)
+
+
+def _create_estimator(
+    network: LinearisedNetwork, task: int | None, kind: Kind
+) -> CurvatureEstimator:
+    """Return an empty estimate of the backbone's curvature."""
+    backbone = network.backbone
+    layers = layers_of(backbone, [name for name, _ in backbone.named_parameters()])
+    return CurvatureEstimator(
+        backbone, lambda x: network.frozen_logits(x, task), dict.fromkeys(layers, kind)
+    )
+
+
+def _make_cotangents(
+    network: LinearisedNetwork,
+    x: Tensor,
+    task: int | None,
+    probes: int | None,
+    generator: torch.Generator,
+) -> list[Tensor]:
+    """Return the cotangents for inputs x: basis vectors without `probes`, else random signs."""
+    outputs = x.new_zeros(x.shape[0], network.readout_rows(task).shape[0])
+    return (
+        basis_cotangents(outputs)
+        if probes is None
+        else rademacher_cotangents(outputs, probes, generator)
+    )
+
+
+def _trace_ratio(
+    network: LinearisedNetwork, x: Tensor, task: int | None, kind: Kind, cotangents: list[Tensor]
+) -> float:
+    """Return the trace of the stored form over the exact one, on a batch.
+
+    It is 1 for diagonals and trace-restricted factors.
+    """
+    traces = []
+    for of in (kind, "diagonal"):
+        estimate = _create_estimator(network, task, of)
+        estimate.add(x, lambda _: cotangents)
+        traces.append(float(Curvature(estimate.build_blocks()).trace()))
+    # A trace of 0 has no gradient to compare: nothing was distorted.
+    return traces[0] / traces[1] if traces[1] > 0 else 1.0
+
+
+def _build_curvature(
+    estimate: CurvatureEstimator, gram: Tensor | None, limit: int | None
+) -> Curvature:
+    """Name the blocks as the network does, and add the head's block.
+
+    Raises ValueError if the head's factor does not fit the limit of bytes.
+    """
+    blocks = {
+        f"{DISPLACEMENT}{layer}": block for layer, block in estimate.build_blocks(limit).items()
+    }
+    if gram is not None:
+        factor = compress_matrix(gram, limit)
+        if factor is None:
+            raise ValueError(
+                f"max_factor_bytes {limit} leaves no room for the head's {gram.nbytes} bytes"
+            )
+        # One factor for all rows: the Hessian of half the squared error is the same for each
+        # output.
+        blocks[HEAD] = Gram(factor)
+    return Curvature(blocks)
+
+
+def _extract_diagonals(
+    estimate: CurvatureEstimator, gram: Tensor | None, parameters: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the diagonal by parameter, of its shape.
+
+    All rows of a head have the gram's diagonal.
+    """
+    curvature = _build_curvature(estimate, None, None)
+    assert all(isinstance(block, Diagonal) for block in curvature.blocks.values())
+    diagonals = curvature.evaluate_penalty(
+        # A diagonal times a vector of ones is the diagonal, in the parameters' shapes.
+        {name: torch.ones_like(p) for name, p in parameters.items()}
+    )[0]
+    if gram is not None:
+        of_row, of_bias = gram.diagonal()[:-1], gram.diagonal()[-1]
+        diagonals["head.weight"] = of_row.expand_as(parameters["head.weight"]).clone()
+        diagonals["head.bias"] = of_bias.expand_as(parameters["head.bias"]).clone()
+    return diagonals

@@ -1,0 +1,172 @@
+"""Dense network expansion (DNE): each task adds a small expert that reads the frozen earlier ones.
+
+Hu et al. 2023, CVPR. Stage 1: (1 - λ) l(logits, y) + λ τ² KL(old logits ‖ the old classes' logits
+now) + w l(auxiliary logits of the new expert), λ the share of old classes. Teacher and student
+share the pass through the older experts. The paper uses cross-entropy; the default here follows its
+authors' program: sigmoids and means over classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from core.learning.data.augment import epoch_seed
+from core.learning.data.transfer import send_tensor
+from core.learning.methods.expanding import (
+    Expanding,
+    ExpandingHyper,
+    as_growing,
+    auxiliary_targets,
+    num_old_classes,
+)
+from core.learning.methods.method import Accepts, Footprint
+from core.learning.methods.registration import register
+from core.learning.networks.dne.chain import drop_path_masks
+from core.learning.networks.dne.network import ExpandedNetwork
+from core.learning.networks.dne.packed import packing_is_faster
+from core.learning.networks.growing import OlderFeatures, blockwise_linear
+from core.learning.recipe import Positive, Share
+from core.learning.training.context import Context
+
+
+class DneHyper(ExpandingHyper):
+    """Hyper-parameters of `dne`.
+
+    `heads`: attention heads of the expert that this task adds. `loss`: sigmoids and their mean over
+    classes ("bce"), or cross-entropy. `temperature`: τ of the distillation. `drop_path`: rate of
+    stochastic depth in the last layer, in training. `head`: "zero": old classes start without the
+    new expert. "official": as in the authors' program, they read it by random weights and their
+    biases are drawn again, which changes all predictions.
+    """
+
+    heads: Annotated[int, Field(ge=1, le=64)] = 1
+    loss: Literal["bce", "ce"] = "bce"
+    temperature: Positive = 1.0
+    drop_path: Share = 0.1
+    head: Literal["zero", "official"] = "zero"
+
+
+@register
+class Dne(Expanding):
+    """The method `dne`, which trains the newest expert of a chain, and the classifier."""
+
+    name = "dne"
+    footprint = Footprint(growing=0.5, batches=2.0, images=64)
+    description = (
+        "Dense network expansion: each task adds a small transformer expert that reads the "
+        "features of all earlier ones, which never change. Keeps a few exemplars. Needs the "
+        "architecture dne."
+    )
+    source = "Hu et al. 2023, Dense Network Expansion for Class Incremental Learning, CVPR"
+    Hyper = DneHyper
+    accepts = Accepts(olor=False, depths=(5,), architectures=("dne",))
+    regularisers = ("distillation", "auxiliary")
+    recipe_defaults: ClassVar[Mapping[str, Any]] = {
+        "optimizer": {"name": "adamw", "lr": 0.0005, "weight_decay": 1e-6},
+        "head": {"init": "default"},
+    }
+    family = ExpandedNetwork.family
+    network = ExpandedNetwork
+    hyper: DneHyper
+
+    @property
+    def size(self) -> int:
+        """Number of heads of the new expert."""
+        return self.hyper.heads
+
+    def begin_task(self, ctx: Context) -> None:
+        """Begin as in `Expanding`; with `head` "official", draw old classes' newest columns."""
+        super().begin_task(ctx)
+        if self.hyper.head == "official" and not ctx.first and (old := num_old_classes(ctx)):
+            seed = epoch_seed(ctx.recipe.seed, 6, ctx.task)
+            as_growing(ctx).head.reinit_newest_columns(old, torch.Generator().manual_seed(seed))
+
+    def compute_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Return the task, distillation and auxiliary losses of stage 1.
+
+        The first task has the task loss alone.
+        """
+        network = as_growing(ctx)
+        old = self._forward_older(ctx, x)
+        newest = network.forward_newest(old, x, self._draw_drop_masks(ctx, len(x)))
+        logits = network.logits(torch.cat([*old.features, newest], 1)).float()
+        # Without old classes there is nothing to distil, and nothing to separate the new ones from.
+        if ctx.first or num_old_classes(ctx) == 0 or network.auxiliary is None:
+            return {"task": self.tuning_loss(logits, y)}
+        # The teacher is the old head on the old features, which this pass has computed anyway.
+        weight, bias = self._old_head(ctx)
+        with torch.no_grad():
+            teacher = blockwise_linear(
+                torch.cat(old.features, 1), weight, bias, network.head.widths[:-1]
+            ).float()
+        auxiliary_logits = network.auxiliary(newest).float()
+        share = num_old_classes(ctx) / logits.shape[1]
+        return {
+            "task": (1 - share) * self.tuning_loss(logits, y),
+            "distillation": share * self._distillation_loss(logits[:, : len(bias)], teacher),
+            "auxiliary": self.hyper.auxiliary
+            * self.tuning_loss(auxiliary_logits, auxiliary_targets(ctx, y)),
+        }
+
+    def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the cross-entropy, or the binary cross-entropy averaged over classes."""
+        if self.hyper.loss == "ce":
+            return functional.cross_entropy(logits, y)
+        targets = functional.one_hot(y, logits.shape[1]).to(logits.dtype)
+        return functional.binary_cross_entropy_with_logits(logits, targets)
+
+    def _distillation_loss(self, logits: Tensor, teacher: Tensor) -> Tensor:
+        """Return τ² KL(teacher ‖ student) over the old classes.
+
+        With sigmoids it is divided by the number of these classes.
+        """
+        tau = self.hyper.temperature
+        student, targets = (z.div(tau).log_softmax(1) for z in (logits, teacher))
+        divergence = tau**2 * functional.kl_div(
+            student, targets, reduction="batchmean", log_target=True
+        )
+        return divergence / logits.shape[1] if self.hyper.loss == "bce" else divergence
+
+    def _old_head(self, ctx: Context) -> tuple[Tensor, Tensor]:
+        """Return the classifier's weight and bias from the start of the task."""
+        if "old_head" not in ctx.cache:
+            # Cached on the device: a copy in each step would make a GPU wait.
+            before = ctx.weights_at("update_start")
+            ctx.cache["old_head"] = tuple(
+                before[f"head.{n}"].to(ctx.device) for n in ("weight", "bias")
+            )
+        old_head: tuple[Tensor, Tensor] = ctx.cache["old_head"]
+        return old_head
+
+    def _forward_older(self, ctx: Context, x: Tensor) -> OlderFeatures:
+        """Return the features of the older experts.
+
+        The decision to pack experts, once per task, depends on the device alone.
+        """
+        network = as_growing(ctx)
+        assert isinstance(network, ExpandedNetwork)
+        if packing_is_faster(ctx.device) and "packed" not in ctx.cache:
+            # Older experts never change within a task, so one packing serves all of its steps.
+            ctx.cache["packed"] = network.packed()
+        return network.forward_older(x, ctx.cache.get("packed"))
+
+    def _draw_drop_masks(self, ctx: Context, size: int) -> Tensor | None:
+        """Return this step's masks of stochastic depth; None without it."""
+        if self.hyper.drop_path == 0:
+            return None
+        # A function of seed, task and step, so that a resumed run draws the same masks.
+        generator = torch.Generator().manual_seed(
+            epoch_seed(ctx.recipe.seed, 5, ctx.task, ctx.step)
+        )
+        network = as_growing(ctx)
+        assert isinstance(network, ExpandedNetwork)
+        layers = len(network.backbone.expert.layers)
+        return send_tensor(
+            drop_path_masks(layers, self.hyper.drop_path, size, generator), ctx.device
+        )

@@ -1,0 +1,177 @@
+"""Common base of methods that add an expert per task: growth, two stages, exemplars.
+
+Stage 1 trains the new expert and the classifier on the task's images and the exemplars; older
+experts run once, without a graph. The exemplars are then selected again, including the task's
+classes. Stage 2 tunes the classifier alone on them, with equally many of each class. The first task
+trains the first expert, in one stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from core.learning.data.dataset import DataError
+from core.learning.memory.exemplars import Exemplars
+from core.learning.memory.rehearsal import choose_exemplars, exemplar_batch, exemplars_for_batch
+from core.learning.methods.method import Method, Stage
+from core.learning.networks import Network
+from core.learning.networks.growing import GrowingNetwork
+from core.learning.recipe import NotNegative, Strict
+from core.learning.training.context import Batch, Context
+
+EXPERT, CLASSIFIER = "expert", "classifier"
+
+
+class ExpandingHyper(Strict):
+    """Hyper-parameters of methods that add experts.
+
+    `exemplars`: images stored in total. `expertise` (in Python: `auxiliary`): weight of the
+    auxiliary loss. `tuning_epochs`: epochs of stage 2, each with as many steps as an epoch of the
+    task.
+    """
+
+    exemplars: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
+    auxiliary: NotNegative = Field(default=0.1, alias="expertise")
+    tuning_epochs: Annotated[int, Field(ge=1, le=10_000)] = 8
+
+
+class Expanding(Method):
+    """Base class, whose subclasses define the size of an expert and the losses."""
+
+    scenarios = ("class",)
+    no_neutral = "every task after the first adds an expert, whatever the weights of the losses are"
+    inherited_state = ("exemplars",)
+    remembers = "exemplars"
+    no_merge = "a task adds an expert, which the version before does not have"
+    no_feature_cache = "an expert moves in every task, and its features with it"
+    network: ClassVar[type[GrowingNetwork]]
+    hyper: ExpandingHyper
+
+    @property
+    def size(self) -> int:
+        """Size of the expert that this task adds, in the units of the network family."""
+        return 1
+
+    def compute_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Return the losses of stage 1 by name.
+
+        Args:
+            ctx: the training context.
+            x: float [B, C, S, S].
+            y: int64 [B], rows of the classifier.
+        """
+        raise NotImplementedError
+
+    def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the scalar loss of stage 2, and of `rebalance`.
+
+        Args:
+            logits: [B, classes].
+            y: int64 [B].
+        """
+        raise NotImplementedError
+
+    def build_network(self, network: Network) -> Network:
+        """Return the growing network, which adds an expert after the first task.
+
+        Raises DataError for an unsuitable network.
+        """
+        if not isinstance(network, self.network):
+            try:
+                return self.network(network)
+            # A DataError reaches the person who sent the recipe: it is at fault, not the code.
+            except ValueError as error:
+                raise DataError(str(error)) from None
+        network.schedule_expert(self.size)
+        return network
+
+    def plan_stages(self, ctx: Context) -> list[Stage]:
+        """Return the stages: expert, then classifier; in the first task the expert alone."""
+        first = [Stage(EXPERT)]
+        return (
+            first if ctx.first else [*first, Stage(CLASSIFIER, self.hyper.tuning_epochs, depth=1)]
+        )
+
+    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """Return the stage's losses on new images and exemplars.
+
+        Stage 2 uses exemplars alone, if there are any.
+        """
+        exemplars = Exemplars(self.state["exemplars"])
+        x, y = batch.x, batch.y
+        if ctx.stage == CLASSIFIER:
+            if exemplars.size:
+                x, y = exemplar_batch(ctx, exemplars)
+            with torch.no_grad():
+                # Only the classifier is trained in stage 2.
+                features = ctx.network.features(x)
+            return {"task": self.tuning_loss(ctx.network.logits(features).float(), y)}
+        if (share := exemplars_for_batch(ctx, exemplars)) is not None:
+            x, y = torch.cat([x, share[0]]), torch.cat([y, share[1]])
+        return self.compute_losses(ctx, x, y)
+
+    def begin_task(self, ctx: Context) -> None:
+        """Warn that `train_ce` masked has no effect."""
+        if ctx.masked:
+            ctx.warn(
+                "train_ce masked has no effect: exemplars are among the images, so every class is "
+                "told apart"
+            )
+
+    def begin_stage(self, ctx: Context) -> None:
+        """Select the exemplars again before stage 2."""
+        if ctx.stage == CLASSIFIER:
+            self._select_exemplars(ctx, ctx.examples())
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Select the exemplars of the first task, and drop the auxiliary classifier."""
+        if ctx.first:
+            self._select_exemplars(ctx, batches)
+        # It tells only this task's classes apart, and is no part of the version.
+        as_growing(ctx).auxiliary = None
+
+    def erase_tasks(self, tasks: set[int]) -> None:
+        """Remove every exemplar of these tasks."""
+        Exemplars(self.state["exemplars"]).drop_tasks(tasks)
+
+    def _select_exemplars(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Shorten the stored lists to an equal share per class, and add exemplars of the task."""
+        exemplars, network = Exemplars(self.state["exemplars"]), ctx.network
+        share = self.hyper.exemplars // len(network.classes)
+        # Trimmed before the new ones are added, so that the memory never exceeds its limit.
+        exemplars.trim_lists(share)
+        if share == 0:
+            ctx.warn(
+                f"{self.hyper.exemplars} exemplars are fewer than {len(network.classes)} classes: "
+                "none are kept; raise method.exemplars"
+            )
+            return
+        with ctx.evaluation_mode():
+            exemplars.add(choose_exemplars(network, batches, share, ctx.alive), ctx.task, share)
+
+
+def as_growing(ctx: Context) -> GrowingNetwork:
+    """Return the context's network as a `GrowingNetwork`."""
+    assert isinstance(ctx.network, GrowingNetwork)
+    return ctx.network
+
+
+def num_old_classes(ctx: Context) -> int:
+    """Return the number of the network's classes that do not belong to this task."""
+    return len(ctx.network.classes) - ctx.class_rows.numel()
+
+
+def auxiliary_targets(ctx: Context, y: Tensor) -> Tensor:
+    """Return targets int64 [B] of the auxiliary classifier.
+
+    They are 0 for other tasks' classes, then 1, 2, … by row.
+    """
+    # A search and not a table, since rows of a task need not be contiguous.
+    places = torch.searchsorted(ctx.class_rows, y)
+    inside = ctx.class_rows[places.clamp_max(ctx.class_rows.numel() - 1)] == y
+    return torch.where(inside, places + 1, 0)

@@ -1,0 +1,326 @@
+"""The interface of a continual-learning method.
+
+Each step the loop calls a method's hooks in this order: loss_terms → one backward → penalty_grads →
+project → clip → optimizer step → after_step. A method never steps an optimizer, saves or logs. Its
+state between steps is `self.state` and nothing else: setting a tensor or a module as an attribute
+raises, because the attribute would be lost with the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from core.learning.networks import Network
+from core.learning.recipe import OptimizerRecipe, Strict
+from core.learning.state import State
+from core.learning.training.context import Batch, Context
+
+SCENARIOS = ("data", "task", "class")
+CLIP_FROM_RANDOM = 2.0
+"""Bound of the gradient's norm for models from random weights: docs/design/defaults.md has the
+table."""
+
+
+@dataclass(frozen=True)
+class Accepts:
+    """Recipes that a method can be combined with. Any other recipe is refused.
+
+    Attributes:
+        optimizers: names of the optimizers.
+        olor: whether OLOR may pull the weights back after each step.
+        depths: how much of the network may move, from 1 (heads) to 5 (everything).
+        head_inits: how rows of new classes may start.
+        architectures: families in the registry of architectures; None: all.
+        task_only: hyper-parameters that must be off outside the task scenario.
+        refused: scenario → hyper-parameter → value that it must not have.
+    """
+
+    optimizers: tuple[str, ...] = ("sgd", "adam", "adamw")
+    olor: bool = True
+    depths: tuple[int, ...] = (1, 2, 3, 4, 5)
+    head_inits: tuple[str, ...] = ("zero", "default")
+    architectures: tuple[str, ...] | None = None
+    task_only: tuple[str, ...] = ()
+    refused: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unfit: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Memory that a method needs while it learns, in multiples of known sizes; measured, not
+    derived.
+
+    A job's memory is estimated from it before the job runs.
+
+    Attributes:
+        copies: of the weights: the network, its gradients, the start of the task, what is being
+            written, and what the method keeps. The optimizer's state comes on top.
+        copies_with: hyper-parameter → value → `copies` in its place.
+        examples: further copies where the gradients of single images are as large as the weights
+            (convolutions, tokens).
+        growing: further copies for each earlier task, up to 20 tasks.
+        batches: batches whose activations are held.
+        images: images whose activations are held at once, after or beside the steps.
+        columns: hyper-parameter with the number of columns whose second moments are stored per
+            task, all of which a job loads; 0: the features and one. "": none are stored.
+    """
+
+    copies: float = 7.0
+    copies_with: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    examples: float = 0.0
+    growing: float = 0.0
+    batches: float = 1.0
+    images: int = 0
+    columns: str = ""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pass of training with an optimizer of its own. None: as the recipe says.
+
+    `backbone_rate`: the learning rate of all but the heads, as a share of the heads' rate; None: as
+    the recipe says.
+    """
+
+    name: str = "all"
+    epochs: int | None = None
+    depth: int | None = None
+    backbone_rate: float | None = None
+
+    def apply_rates(self, recipe: OptimizerRecipe) -> OptimizerRecipe:
+        """Return the recipe's optimizer with the stage's rates."""
+        if self.backbone_rate is None:
+            return recipe
+        # Of the head's rate, so that a recipe with one rate gives both.
+        head = recipe.head_lr or recipe.lr
+        return recipe.model_copy(update={"lr": self.backbone_rate * head, "head_lr": head})
+
+
+class Hyper(Strict):
+    """Base of all hyper-parameter classes. A method without hyper-parameters uses it as it is."""
+
+
+class Method:
+    """Plain fine-tuning. A method overrides what it changes.
+
+    Attributes:
+        scenarios: scenarios that it can learn in.
+        scenario_warnings: scenario → reason why the method works badly there.
+        neutral: hyper-parameters with which the method equals fine-tuning bit for bit; None:
+            `no_neutral` says why not.
+        regularisers: loss terms, or "penalty", that must be above 0 from the second task on.
+        scenario_defaults: scenario → hyper-parameters whose default is another there. A stored
+            recipe that lacks one keeps the default of `Hyper`, which has the earlier meaning.
+        former_defaults: hyper-parameter → value that a stored recipe without it means, where
+            `Hyper` has another default today.
+        recipe_defaults: patch of a recipe that leaves fields open, where the general defaults do
+            not suit.
+        from_random: `optimizer` for SGD and `method` of a recipe that leaves them open under the
+            preset `from-random`, which models that start from random weights have.
+        inherited_state: types of state that it can continue when another method learned the parent.
+        family: of networks, which `build_network` makes. A model keeps its family for life.
+        immutable_hyperparameters: those that shape the network. A model keeps them for life as
+            well.
+        frozen_until_end_task: types of state that `end_task` alone changes. Snapshots leave them
+            out: the parent has them.
+        predicts_with: types of state that `predict_logits` reads.
+        replays: whether each step also trains on remembered images.
+        remembers: type of state with images of earlier tasks, from which a recipe's `rebalance`
+            draws; None: `no_rebalance` says why it does not work.
+        no_merge: why a recipe's `merge` does not work; "" where it does.
+        no_feature_cache: why features are computed in each step even if the recipe says that they
+            are cached; "" where the method can learn from cached ones.
+        needs_classes: why it cannot learn a problem whose labels are no classes; "" where its loss
+            is the problem's own, and nothing else of it reads targets.
+        no_shards: why a recipe cannot cut batches into slices; "" where each loss term is a mean
+            over images, or weighs what it is a mean over by `ctx.part`.
+        gathered: names of tensors [b, …] in `ctx.scratch`, a row for each image of a slice, which
+            `after_step` reads for the whole batch.
+        keeps_backbone: True where neither steps nor `end_task` move the backbone, so that its
+            features are computed once for a whole job.
+        inference: file in core/export/loading/networks that predicts with them; None: the network
+            alone predicts.
+    """
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    source: ClassVar[str]
+    scenarios: ClassVar[tuple[str, ...]] = SCENARIOS
+    scenario_warnings: ClassVar[Mapping[str, str]] = {}
+    Hyper: ClassVar[type[Strict]] = Hyper
+    accepts: ClassVar[Accepts] = Accepts()
+    neutral: ClassVar[Strict | None] = None
+    no_neutral: ClassVar[str] = ""
+    footprint: ClassVar[Footprint] = Footprint()
+    regularisers: ClassVar[tuple[str, ...]] = ()
+    scenario_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    former_defaults: ClassVar[Mapping[str, Any]] = {}
+    recipe_defaults: ClassVar[Mapping[str, Any]] = {}
+    from_random: ClassVar[Mapping[str, Any]] = {"optimizer": {"clip": CLIP_FROM_RANDOM}}
+    inherited_state: ClassVar[tuple[str, ...]] = ()
+    family: ClassVar[str] = "plain"
+    immutable_hyperparameters: ClassVar[tuple[str, ...]] = ()
+    frozen_until_end_task: ClassVar[tuple[str, ...]] = ()
+    predicts_with: ClassVar[tuple[str, ...]] = ()
+    inference: ClassVar[str | None] = None
+    remembers: ClassVar[str | None] = None
+    replays: ClassVar[bool] = False
+    no_rebalance: ClassVar[str] = (
+        "it keeps no images, and from new ones alone a head learns nothing of earlier classes"
+    )
+    no_merge: ClassVar[str] = ""
+    no_feature_cache: ClassVar[str] = ""
+    # Refused unless a method says otherwise, since most read targets as rows of a head.
+    needs_classes: ClassVar[str] = "its loss or its memory is of classes"
+    # Refused unless a method says otherwise: a loss that cannot be cut would give other bits on
+    # several devices.
+    no_shards: ClassVar[str] = "its loss is not known to be a mean over the images of a batch"
+    gathered: ClassVar[tuple[str, ...]] = ()
+    keeps_backbone: bool = False
+
+    def __init__(self, hyper: Any, state: State) -> None:
+        self.hyper = hyper
+        self.state = state
+
+    def rounding_bound(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+        """Return float32 [B]: how far rounding to float32 may move each image's scores; 0: not
+        visibly."""
+        return x.new_zeros(len(x))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Checked at assignment: a tensor outside the state works until the first resume, and then
+        # is missing.
+        if _holds_tensors(value):
+            raise AttributeError(
+                f"{type(self).__name__}.{name} would hold a tensor or module outside `state` and "
+                "be lost with the process: put it in self.state or in ctx.scratch"
+            )
+        super().__setattr__(name, value)
+
+    # Structure: pure in (architecture, recipe, task history).
+
+    def build_network(self, network: Network) -> Network:
+        """Return the network to train, made from the one that the parent's manifest describes.
+
+        Pure.
+        """
+        return network
+
+    def forward(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+        """Return logits [B, classes] of inputs x [B, C, S, S] in training.
+
+        `task` names the head in the task scenario.
+        """
+        return network(x, task)  # type: ignore[no-any-return]
+
+    def predict_logits(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+        """Return logits [B, classes] for evaluation and prediction."""
+        return self.forward(network, x, task)
+
+    def trainable_names(self, network: Network, depth: int) -> set[str]:
+        """Return the names of the parameters that move at a depth of 1 to 5: the set S."""
+        return network.trainable_names(depth)
+
+    def plan_stages(self, ctx: Context) -> list[Stage]:
+        """Return the training passes, in order. Called before the method's state is loaded."""
+        return [Stage()]
+
+    # A step.
+
+    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """Return scalar losses by name. The loop adds them up and runs one backward pass."""
+        logits = self.forward(ctx.network, batch.x, batch.task)
+        return {"task": ctx.loss(logits, batch.y)}
+
+    def penalty_grads(self, ctx: Context) -> None:
+        """Add closed-form gradients of penalties to `.grad` of the parameters in S."""
+
+    def penalty(self, ctx: Context) -> float:
+        """Return the penalty whose gradient `penalty_grads` adds; for logs and tests only."""
+        return 0.0
+
+    def project_gradient(self, ctx: Context) -> None:
+        """Change the gradient as a whole, in `.grad`."""
+
+    def after_step(self, ctx: Context, batch: Batch) -> None:
+        """Update state after the optimizer's step. Examples enter a replay buffer here."""
+
+    # A task.
+
+    def begin_task(self, ctx: Context) -> None:
+        """Prepare state once per task, before its first step; not called again when a run
+        resumes."""
+
+    def begin_stage(self, ctx: Context) -> None:
+        """Prepare a stage before its first step; not called again when a run resumes within it."""
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Finish the task after its last step.
+
+        `batches`: the training part once, shuffled and unaugmented.
+        """
+
+    # What a recipe may ask for after training.
+
+    def after_merge(self, ctx: Context) -> None:
+        """Recompute state that was derived from the trained weights, after weights were merged."""
+
+    def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the scalar loss by which the head is rebalanced. logits: float32 [B, classes]. y:
+        int64 [B]."""
+        return functional.cross_entropy(logits, y)
+
+    # What the method knows of earlier tasks without their data.
+
+    def left_out_scores(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
+        """Return leave-one-out scores [n, classes of all heads] of training images, and their rows
+        int64 [n].
+
+        Each image is scored by the classifier without it; called after `end_task`. A version's
+        temperature is fitted to these scores where too few images are held out. Minus infinity
+        stands for a class that an image cannot have, such as those of other tasks' heads. None: the
+        method has none.
+        """
+        return None
+
+    def forecast_loss_rise(self, ctx: Context) -> float | None:
+        """Return the predicted rise of the earlier tasks' mean loss since this task began.
+
+        In units of `example_losses`; 0 at the start of a task. None: the method does not forecast.
+        """
+        return None
+
+    def forecast_by_task(self, ctx: Context) -> dict[int, float]:
+        """Return earlier task → predicted rise, for tasks of which the method stores enough."""
+        return {}
+
+    def example_losses(self, network: Network, x: Tensor, y: Tensor, task: int | None) -> Tensor:
+        """Return the loss [B] that `forecast_loss_rise` predicts, of inputs x [B, C, S, S] and head
+        rows y int64 [B].
+
+        Raises NotImplementedError in methods that do not forecast.
+        """
+        raise NotImplementedError(f"{self.name} does not forecast")
+
+    def max_forecast(self) -> float | None:
+        """Return the greatest forecast with which a validated state may be deployed; None: no
+        limit."""
+        return None
+
+    def erase_tasks(self, tasks: set[int]) -> None:
+        """Remove every stored example of these tasks."""
+
+
+def _holds_tensors(value: object) -> bool:
+    if isinstance(value, Tensor | nn.Module):
+        return True
+    if isinstance(value, dict):
+        return any(_holds_tensors(v) for v in value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(_holds_tensors(v) for v in value)
+    return False

@@ -1,0 +1,1 @@
+"""Methods that penalise the displacement of weights that mattered before."""

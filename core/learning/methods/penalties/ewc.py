@@ -1,0 +1,130 @@
+"""Elastic weight consolidation: a quadratic penalty per earlier task, stored as a single penalty.
+
+(lambda / 2) Σ_k Σ_i F^k_i (θ_i - θ^k_i)², F^k the Fisher information after task k at its solution
+θ^k (Kirkpatrick et al. 2017). Stored are A = Σ_k F^k and the mean anchor m = (Σ_k F^k θ^k) / A: the
+gradient lambda · A (θ - m) equals that of the separate penalties exactly, and the value differs by
+a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import ConfigDict, Field
+from torch import Tensor
+
+from core.learning.curvature.fisher import EXACT_CLASSES, Kind, diagonal_fisher
+from core.learning.data.augment import epoch_seed
+from core.learning.methods.method import Footprint
+from core.learning.methods.penalties.quadratic import Quadratic, iter_chunks, weights_now
+from core.learning.methods.registration import register
+from core.learning.recipe import Strength, Strict
+from core.learning.training.context import Batch, Context
+
+# The exact form takes a backward pass for each class, so fewer examples are measured.
+EXACT_EXAMPLES = 500
+SAMPLE_EXAMPLES = 2000
+
+
+class EwcHyper(Strict):
+    """Hyper-parameters of `ewc`.
+
+    `lambda` weighs the penalty. Values from libraries without the factor 1/2 must be doubled.
+    `fisher`: "exact" sums over the active classes, "sample" draws one class per example,
+    "empirical" takes the label, "predicted" the likeliest class; "auto" is exact up to 20 active
+    classes, then sample. `examples`: number of training examples to measure, at most all; null: 500
+    for exact, 2000 for the others.
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    lambda_: Strength = Field(default=1000.0, alias="lambda")
+    fisher: Literal["auto", "exact", "sample", "empirical", "predicted"] = "auto"
+    examples: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+
+
+@register
+class Ewc(Quadratic):
+    """The method `ewc`: a diagonal Gaussian around the solution of each task."""
+
+    name = "ewc"
+    footprint = Footprint(copies=10.0, growing=2.0, examples=45.0, images=64)
+    description = (
+        "Elastic weight consolidation: earlier tasks hold the weights that mattered to them, by "
+        "their Fisher information. Keeps no data. With SGD, weights that are held too steeply for "
+        "lr take smaller steps."
+    )
+    source = "Kirkpatrick et al. 2017, arXiv 1612.00796; Huszár 2018, arXiv 1712.03847"
+    scenario_warnings: ClassVar[Mapping[str, str]] = {
+        "class": "a weight penalty alone does not separate classes that were never seen together"
+    }
+    Hyper = EwcHyper
+    neutral = EwcHyper.model_validate({"lambda": 0.0})
+    inherited_state = ("curvature",)
+    section = "curvature"
+    importance = "fisher"
+    hyper: EwcHyper
+
+    @property
+    def penalty_strength(self) -> float:
+        """Strength lambda of the penalty lambda / 2 · F (θ - θ*)²."""
+        return self.hyper.lambda_
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Measure the Fisher information, and merge it with the stored penalty."""
+        tensors = self.tensors
+        for name, fresh in self._fisher(ctx, batches).items():
+            key, anchor, now = self.importance_key(name), f"anchor.{name}", weights_now(ctx, name)
+            if key in tensors:
+                tensors[key], tensors[anchor] = merge_penalties(
+                    tensors[key], tensors[anchor], fresh, now
+                )
+            else:
+                tensors[key], tensors[anchor] = fresh, now
+
+    def _fisher(self, ctx: Context, batches: Iterable[Batch]) -> dict[str, Tensor]:
+        kind, limit, generator = self._plan_sampling(ctx)
+        with ctx.evaluation_mode():
+            return diagonal_fisher(
+                ctx.network,
+                lambda x: self.forward(ctx.network, x, ctx.head_task),
+                list(ctx.trainable),
+                iter_chunks(batches, limit),
+                kind=kind,
+                generator=generator,
+            )
+
+    def _plan_sampling(self, ctx: Context) -> tuple[Kind, int, torch.Generator]:
+        """Return the kind of Fisher information, the number of images, and a generator."""
+        # By all classes of the head, since the softmax is over all of them.
+        kind = self._resolve_kind(len(ctx.network.classes_of(ctx.head_task)))
+        limit = self.hyper.examples or (EXACT_EXAMPLES if kind == "exact" else SAMPLE_EXAMPLES)
+        # A generator of its own, so that the draws do not depend on what training has drawn.
+        return kind, limit, torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, 2))
+
+    def _resolve_kind(self, classes: int) -> Kind:
+        if self.hyper.fisher == "auto":
+            return "exact" if classes <= EXACT_CLASSES else "sample"
+        return self.hyper.fisher
+
+
+def merge_penalties(
+    total: Tensor, anchor: Tensor, fresh: Tensor, theta: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Merge two quadratic penalties into one: A + F, and m + F (θ - m) / (A + F).
+
+    The anchor is θ where both importances are zero.
+
+    Args:
+        total: A, of the earlier tasks.
+        anchor: m, of the earlier tasks.
+        fresh: F, of the new task.
+        theta: θ, the present weights.
+    """
+    both = total + fresh
+    # Where both are zero, 0 / 0 would make the anchor NaN, and the penalty with it.
+    share = torch.where(both > 0, fresh / both, 1.0)
+    # `lerp` leaves the anchor as it is, bit for bit, where the new importance is zero.
+    return both, torch.lerp(anchor, theta, share)

@@ -1,0 +1,151 @@
+"""Online elastic weight consolidation: one running Fisher information around the latest weights.
+
+F ← gamma · F + F_task and penalty (lambda / 2) Σ F (θ - θ*)², θ* the weights after the latest task
+(Schwarz et al. 2018, Huszár 2018). gamma applies once, when a task ends, and not again in the
+penalty. With Kronecker factors in place of the diagonal it is the online structured Laplace
+approximation (Ritter et al. 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from core.learning.curvature.curvature import Curvature
+from core.learning.curvature.estimate import CurvatureEstimator
+from core.learning.curvature.fisher import log_p_gradients
+from core.learning.curvature.layers import find_layer, layers_of
+from core.learning.methods.method import Accepts, Footprint
+from core.learning.methods.penalties.ewc import Ewc, EwcHyper
+from core.learning.methods.penalties.factored import FactoredImportance
+from core.learning.methods.penalties.quadratic import iter_chunks, weights_now
+from core.learning.methods.registration import register
+from core.learning.recipe import Share
+from core.learning.training.context import Batch, Context
+
+
+class EwcOnlineHyper(EwcHyper):
+    """Hyper-parameters of `ewc-online`, in addition to those of EWC.
+
+    `gamma`: share of the earlier tasks' importance that remains when a task ends. With gamma 1
+    importance grows with every task; 0.95 suits streams of more than 20 tasks. `curvature`: one
+    number per weight, or Kronecker factors per layer, which also model how weights act together, in
+    about eight times the memory ("kfac" is OSLA).
+    """
+
+    gamma: Share = 1.0
+    curvature: Literal["diagonal", "kfac", "tkfac"] = "diagonal"
+
+
+@register
+class EwcOnline(Ewc):
+    """The method `ewc-online`: a Gaussian around the last solution.
+
+    It is diagonal, or Kronecker-factored by layer.
+    """
+
+    name = "ewc-online"
+    accepts = Accepts(unfit={"timm": {"curvature": ("kfac", "tkfac")}})
+    footprint = Footprint(
+        copies=10.0,
+        copies_with={"curvature": {"kfac": 20.0, "tkfac": 20.0}},
+        examples=45.0,
+        images=64,
+    )
+    description = (
+        "Elastic weight consolidation with one running Fisher and the latest anchor. Keeps no "
+        "data. With SGD, weights that are held too steeply for lr take smaller steps."
+    )
+    source = (
+        "Schwarz et al. 2018, arXiv 1805.06370; Huszár 2018, arXiv 1712.03847; Ritter et al. 2018, "
+        "arXiv 1805.07810"
+    )
+    Hyper = EwcOnlineHyper
+    neutral = EwcOnlineHyper.model_validate({"lambda": 0.0})
+    hyper: EwcOnlineHyper
+
+    def begin_task(self, ctx: Context) -> None:
+        """Fit the stored importance to a network that grew.
+
+        Curvature of another kind is dropped with a warning.
+        """
+        section = self.state[self.section]
+        stored_kind = section.json.get("kind", "diagonal")
+        if section and stored_kind != self.hyper.curvature:
+            ctx.warn(
+                f"the curvature kept so far is {stored_kind}, not {self.hyper.curvature}: earlier "
+                "tasks are unprotected"
+            )
+            # Importance of another form cannot be added to.
+            section.clear()
+        if not self._factored:
+            super().begin_task(ctx)
+        elif section:
+            names = section.json["layers"]
+            # Once per task: a head that grew has more outputs than the stored factors.
+            FactoredImportance.get_cached(ctx, section).grow_blocks(
+                {n: find_layer(ctx.network, n).outputs for n in names}
+            )
+
+    def penalty_grads(self, ctx: Context) -> None:
+        """Add lambda F (θ - θ*), or lambda H (θ - θ*) with factors."""
+        if not self._factored:
+            super().penalty_grads(ctx)
+        elif self.penalty_strength > 0:
+            pull = FactoredImportance.get_cached(ctx, self.state[self.section]).penalty_gradient(
+                ctx.displacement_from_start(ctx.trainable)
+            )
+            for name, r in pull.items():
+                grad = ctx.trainable[name].grad
+                # A parameter without a gradient is not stepped.
+                if grad is not None:
+                    grad.add_(r, alpha=self.penalty_strength)
+
+    def penalty(self, ctx: Context) -> float:
+        """Return lambda / 2 Σ F (θ - θ*)², or lambda / 2 (θ - θ*)ᵀ H (θ - θ*) with factors."""
+        if not self._factored:
+            return super().penalty(ctx)
+        importance = FactoredImportance.get_cached(ctx, self.state[self.section])
+        return self.penalty_strength * importance.penalty_value(
+            ctx.displacement_from_start(ctx.trainable)
+        )
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Measure the task's importance, discount the stored one by gamma, and add them."""
+        if self._factored:
+            FactoredImportance.get_cached(ctx, self.state[self.section]).add_task(
+                self._measure_factors(ctx, batches), self.hyper.gamma, self.hyper.curvature
+            )
+            return
+        tensors = self.tensors
+        fresh = self._fisher(ctx, batches)
+        # All stored parameters: those that this task did not train gain no importance, but decay.
+        for name in self.list_stored():
+            tensors[self.importance_key(name)] = (
+                tensors[self.importance_key(name)] * self.hyper.gamma
+            )
+        for name, value in fresh.items():
+            previous = tensors.get(self.importance_key(name))
+            tensors[self.importance_key(name)] = value if previous is None else previous + value
+        for name in self.list_stored():
+            # All anchors move: the penalty is around the latest weights alone.
+            tensors[f"anchor.{name}"] = weights_now(ctx, name)
+
+    # Factors by layer. Their anchor is the start of the task, where the latest task ended.
+
+    @property
+    def _factored(self) -> bool:
+        return self.hyper.curvature != "diagonal"
+
+    def _measure_factors(self, ctx: Context, batches: Iterable[Batch]) -> Curvature:
+        """Measure the Kronecker factors of the Fisher information on the task."""
+        kind, limit, generator = self._plan_sampling(ctx)
+        network = ctx.network
+        layers = dict.fromkeys(layers_of(network, ctx.trainable), self.hyper.curvature)
+        with ctx.evaluation_mode():
+            estimator = CurvatureEstimator(
+                network, lambda x: self.forward(network, x, ctx.head_task), layers
+            )
+            for x, y in iter_chunks(batches, limit):
+                estimator.add(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
+        return Curvature(estimator.build_blocks())

@@ -1,0 +1,101 @@
+"""Importance of layers as Kronecker factors, and its quadratic penalty.
+
+Like `quadratic.py`, with Kronecker factors per layer in place of one number per weight. With the
+Fisher information of a plain network that is the online structured Laplace approximation (Ritter et
+al. 2018, OSLA). A sum of Kronecker products is no Kronecker product. Factors are therefore merged
+as a mean over tasks, and the tasks are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from core.learning.curvature.curvature import Curvature
+from core.learning.state import Section
+from core.learning.training.context import Context
+
+PREFIX = "factors/"
+
+
+class FactoredImportance:
+    """A view of a state section: H = Σ over layers of `counts[layer]` times the layer's mean block.
+
+    counts: number of tasks that measured the layer, older ones discounted.
+    """
+
+    def __init__(self, section: Section) -> None:
+        self._section = section
+        tensors = section.tensors
+        stored = {
+            key.removeprefix(PREFIX): t for key, t in tensors.items() if key.startswith(PREFIX)
+        }
+        self.counts: dict[str, float] = dict(section.json.get("counts", {}))
+        self._mean = Curvature.from_tensors(stored, section.json.get("layers", {}))
+
+    @staticmethod
+    def get_cached(ctx: Context, section: Section) -> FactoredImportance:
+        """Return the view of a run, which is unpacked once."""
+        if "factored" not in ctx.cache:
+            ctx.cache["factored"] = FactoredImportance(section)
+        importance: FactoredImportance = ctx.cache["factored"]
+        return importance
+
+    def grow_blocks(self, outputs: Mapping[str, int]) -> None:
+        """Fit the blocks to a network that grew, with `outputs` rows by layer.
+
+        Raises ValueError for a missing layer.
+        """
+        for name in self._mean.blocks:
+            if name not in outputs:
+                raise ValueError(
+                    f"the stored importance names {name}, which the network does not have"
+                )
+        blocks = {name: block.with_rows(outputs[name]) for name, block in self._mean.blocks.items()}
+        self._mean = Curvature(blocks)
+        self._write_section()
+
+    def penalty_gradient(self, deltas: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return H Δ by parameter, for displacements Δ by parameter."""
+        gradients: dict[str, Tensor] = {}
+        for name, block in self._mean.blocks.items():
+            pull, _ = Curvature({name: block}).evaluate_penalty(deltas)
+            gradients |= {key: r * self.counts[name] for key, r in pull.items()}
+        return gradients
+
+    def penalty_value(self, deltas: Mapping[str, Tensor]) -> float:
+        """Return 1/2 Δᵀ H Δ, for displacements Δ by parameter.
+
+        The result is read from the device, so a GPU must finish first: do not call it in each step.
+        """
+        halves = {
+            name: Curvature({name: block}).evaluate_penalty(deltas)[1]
+            for name, block in self._mean.blocks.items()
+        }
+        return sum((self.counts[name] * float(half) for name, half in halves.items()), 0.0)
+
+    def add_task(self, fresh: Curvature, gamma: float, kind: str) -> None:
+        """Merge a finished task; earlier tasks count `gamma` times as much as before."""
+        blocks = dict(self._mean.blocks)
+        # Discounted before the new task is counted: gamma applies to earlier tasks alone.
+        counts = {name: gamma * count for name, count in self.counts.items()}
+        for name, block in fresh.blocks.items():
+            counts[name] = counts.get(name, 0.0) + 1
+            previous = blocks.get(name)
+            # 1 / counts is the new task's share of the mean.
+            blocks[name] = block if previous is None else previous.merge(block, 1 / counts[name])
+        self._mean, self.counts = Curvature(blocks), counts
+        self._section.json["kind"] = kind
+        self._write_section()
+
+    def _write_section(self) -> None:
+        # Read before the section is cleared.
+        kind = self._section.json["kind"]
+        self._section.clear()
+        self._section.tensors.update(
+            {PREFIX + key: t for key, t in self._mean.to_tensors().items()}
+        )
+        self._section.json.update(
+            {"kind": kind, "counts": self.counts, "layers": self._mean.to_json()}
+        )

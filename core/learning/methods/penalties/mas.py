@@ -1,0 +1,80 @@
+"""Memory aware synapses: the importance of a weight is the sensitivity of the outputs to it.
+
+Omega += mean over examples of |∂ ‖z(x)‖² / ∂θ|, z the logits, at the end of each task; labels are
+not used. Penalty lambda Σ Omega (θ - θ*)², without 1/2 (Aljundi et al. 2018), θ* the weights after
+the latest task. The absolute value is taken per example: in a batch's mean gradient examples
+cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+import torch
+from pydantic import ConfigDict, Field
+
+from core.learning.curvature.per_sample import PerSampleGradients
+from core.learning.methods.method import Footprint
+from core.learning.methods.penalties.quadratic import Quadratic, iter_chunks, weights_now
+from core.learning.methods.registration import register
+from core.learning.recipe import Strength, Strict
+from core.learning.training.context import Batch, Context
+
+
+class MasHyper(Strict):
+    """Hyper-parameters of `mas`. `lambda` weighs the penalty lambda Σ Omega (θ - θ*)²."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    lambda_: Strength = Field(default=1.0, alias="lambda")
+
+
+@register
+class Mas(Quadratic):
+    """The method `mas`: importance by the sensitivity of the squared norm of the logits."""
+
+    name = "mas"
+    footprint = Footprint(copies=10.0, examples=45.0, images=64)
+    description = (
+        "Memory aware synapses: holds the weights to which the outputs on earlier tasks are "
+        "sensitive. Keeps no data and uses no labels. With SGD, weights that are held too steeply "
+        "for lr take smaller steps."
+    )
+    source = "Aljundi et al. 2018, Memory Aware Synapses, arXiv 1711.09601"
+    scenario_warnings: ClassVar[Mapping[str, str]] = {
+        "data": "it holds the outputs on old data as they are, and new data of the same classes "
+        "must change them",
+        "class": "a weight penalty alone does not separate classes that were never seen together",
+    }
+    Hyper = MasHyper
+    neutral = MasHyper.model_validate({"lambda": 0.0})
+    section = "own"
+    importance = "importance"
+    hyper: MasHyper
+
+    @property
+    def penalty_strength(self) -> float:
+        """Strength 2 lambda, since the penalty has no factor 1/2."""
+        return 2 * self.hyper.lambda_
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Add the sensitivity measured on the task, and move the anchor to the present weights."""
+        tensors = self.tensors
+        gradients = PerSampleGradients(
+            ctx.network,
+            lambda x: self.forward(ctx.network, x, ctx.head_task),
+            list(ctx.trainable),
+            # Absolute values and not squares: importance is linear in the sensitivity, as in the
+            # paper.
+            torch.abs,
+        )
+        with ctx.evaluation_mode():
+            for x, _ in iter_chunks(batches):
+                # The gradient of ‖z‖² by z is 2 z.
+                gradients.add(x, lambda logits: [2 * logits])
+        for name, fresh in gradients.mean().items():
+            previous = tensors.get(self.importance_key(name))
+            # Added, as in the paper: every earlier task counts in full.
+            tensors[self.importance_key(name)] = fresh if previous is None else previous + fresh
+            tensors[f"anchor.{name}"] = weights_now(ctx, name)

@@ -1,0 +1,199 @@
+"""A quadratic penalty on the displacement of each weight, by its importance to earlier tasks.
+
+Penalty (penalty_strength / 2) Σ importance (θ - anchor)²; its gradient is added in closed form. New
+parameters and rows have importance 0 until the end of their first task. Methods differ in how they
+measure importance.
+
+With SGD a weight takes smaller steps where its penalty is steeper than 1 / r. r = lr / (1 -
+momentum) is the rate at which a steady gradient moves the weight. There its whole gradient, the
+loss's included, is scaled by 1 / (r · penalty_strength · importance), as if its rate were lowered
+to that. Without this, weights would swing through their anchors into steep parts of the loss and
+diverge, although each step alone is short enough. The stored values and the weights at which loss
+and penalty balance stay the same. Adam bounds its steps itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from core.learning.curvature.per_sample import CHUNK
+from core.learning.methods.method import Method
+from core.learning.training.context import Batch, Context
+
+LARGEST = torch.finfo(torch.float32).max
+
+
+class Quadratic(Method):
+    """Base class of methods with a quadratic penalty by importance.
+
+    Stores `<importance>.<name>` and `anchor.<name>`, each of its parameter's shape, in one section.
+    Subclasses measure importance at the end of a task and define `penalty_strength`.
+    """
+
+    section: ClassVar[str]
+    importance: ClassVar[str]
+    regularisers = ("penalty",)
+    no_shards = ""
+
+    @property
+    def penalty_strength(self) -> float:
+        """The second derivative of the penalty where importance is 1."""
+        raise NotImplementedError
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The stored tensors by key."""
+        return self.state[self.section].tensors
+
+    def importance_key(self, name: str) -> str:
+        """Return the key of a parameter's importance."""
+        return f"{self.importance}.{name}"
+
+    def list_stored(self) -> list[str]:
+        """Return the names of the parameters that have an importance."""
+        prefix = self.importance_key("")
+        return [key.removeprefix(prefix) for key in self.tensors if key.startswith(prefix)]
+
+    def begin_task(self, ctx: Context) -> None:
+        """Fit the stored importance to a network that grew.
+
+        Raises ValueError for a parameter that the network lacks.
+        """
+        parameters = dict(ctx.network.named_parameters())
+        for name in self.list_stored():
+            if name not in parameters:
+                raise ValueError(
+                    f"the stored importance names {name}, which the network does not have"
+                )
+            now = parameters[name].detach()
+            for key, fresh in (
+                (self.importance_key(name), torch.zeros_like(now)),
+                (f"anchor.{name}", now.clone()),
+            ):
+                self.tensors[key] = _extend_to_shape(self.tensors[key], fresh, name)
+        self._warn_of_limits(ctx)
+
+    def penalty_grads(self, ctx: Context) -> None:
+        """Add penalty_strength · importance (θ - anchor), then scale down steep gradients."""
+        # A parameter without a gradient is not stepped, so nothing could act on a pull.
+        names = [n for n in self._list_penalised(ctx) if ctx.trainable[n].grad is not None]
+        if not names:
+            return
+        weights = [ctx.trainable[name] for name in names]
+        grads = [p.grad for p in weights if p.grad is not None]
+        pull = torch._foreach_sub(
+            [p.detach() for p in weights], [self.tensors[f"anchor.{n}"] for n in names]
+        )
+        # `_foreach` calls handle all parameters at once: a loop would launch three kernels for
+        # each.
+        torch._foreach_mul_(pull, [self.tensors[self.importance_key(name)] for name in names])
+        torch._foreach_add_(grads, pull, alpha=self.penalty_strength)
+        scales = self._gradient_scales(ctx)
+        slowed = [(g, scales[name]) for g, name in zip(grads, names, strict=True) if name in scales]
+        if slowed:
+            torch._foreach_mul_([g for g, _ in slowed], [scale for _, scale in slowed])
+
+    def penalty(self, ctx: Context) -> float:
+        """Return penalty_strength / 2 Σ importance (θ - anchor)² over the trainable parameters."""
+        total = 0.0
+        for name in self._list_penalised(ctx):
+            delta = ctx.trainable[name].detach() - self.tensors[f"anchor.{name}"]
+            # Waits for the device: for logs and tests alone.
+            total += float((self.tensors[self.importance_key(name)] * delta.square()).sum())
+        return self.penalty_strength / 2 * total
+
+    def _list_penalised(self, ctx: Context) -> list[str]:
+        """Return the trainable parameters with an importance; an empty list at strength 0."""
+        return (
+            [n for n in ctx.trainable if self.importance_key(n) in self.tensors]
+            if self.penalty_strength > 0
+            else []
+        )
+
+    def _importance_limit(self, ctx: Context, name: str) -> float:
+        """Return the largest importance with which a parameter keeps its full rate.
+
+        There r · penalty_strength · importance = 1. Infinity means that there is no limit.
+        """
+        optimizer = ctx.recipe.optimizer
+        # Adam divides by the gradient's own size, so no step grows with the penalty.
+        if optimizer.name != "sgd":
+            return math.inf
+        rate = optimizer.rate_of(name) / (1 - optimizer.momentum)
+        if optimizer.momentum > 0:
+            # Dampening scales each gradient as it enters the momentum buffer.
+            rate *= 1 - optimizer.dampening
+        # A limit too large for float32 is no limit.
+        steepness = rate * self.penalty_strength
+        return 1 / steepness if steepness > 1 / LARGEST else math.inf
+
+    def _gradient_scales(self, ctx: Context) -> dict[str, Tensor]:
+        """Return min(1, limit / importance) of the parameters with an element beyond its limit."""
+        # Importance and rates are constant within a task, so the scales are computed once.
+        if "scales" not in ctx.cache:
+            ctx.cache["scales"] = {
+                name: (limit / value).clamp_max(1)
+                for name in self._list_penalised(ctx)
+                for value, limit in [
+                    (self.tensors[self.importance_key(name)], self._importance_limit(ctx, name))
+                ]
+                if bool((value > limit).any())
+            }
+        scales: dict[str, Tensor] = ctx.cache["scales"]
+        return scales
+
+    def _warn_of_limits(self, ctx: Context) -> None:
+        """Warn if the penalty is too steep for the learning rate, so that parameters slow down."""
+        scales = self._gradient_scales(ctx)
+        if scales:
+            slowed = sum(int((scale < 1).sum()) for scale in scales.values())
+            slowest = min(float(scale.min()) for scale in scales.values())
+            of = sum(
+                self.tensors[self.importance_key(name)].numel()
+                for name in self._list_penalised(ctx)
+            )
+            ctx.warn(
+                f"{self.name}: the penalty is too steep for lr {ctx.recipe.optimizer.lr:g}: "
+                f"{slowed} of {of} parameters take smaller steps, down to {slowest:.2g} of the rate"
+            )
+
+
+def iter_chunks(
+    batches: Iterable[Batch], limit: float = math.inf
+) -> Iterable[tuple[Tensor, Tensor]]:
+    """Yield (x, y) of at most CHUNK examples each, up to `limit` examples in total."""
+    left = limit
+    for batch in batches:
+        for start in range(0, batch.y.shape[0], CHUNK):
+            # The last chunk ends at the limit, so that exactly so many examples are measured.
+            rows = slice(start, start + int(min(CHUNK, left)))
+            x, y = batch.x[rows], batch.y[rows]
+            yield x, y
+            left -= y.shape[0]
+            if left <= 0:
+                return
+
+
+def weights_now(ctx: Context, name: str) -> Tensor:
+    """Return a copy of a parameter's values, in its memory layout."""
+    return ctx.network.get_parameter(name).detach().clone(memory_format=torch.preserve_format)
+
+
+def _extend_to_shape(old: Tensor, fresh: Tensor, name: str) -> Tensor:
+    """Return `old` in the shape and layout of `fresh`, whose values fill the rows that `old` lacks.
+
+    Raises ValueError for shapes that do not fit.
+    """
+    if (
+        old.dim() != fresh.dim()
+        or old.shape[1:] != fresh.shape[1:]
+        or old.shape[0] > fresh.shape[0]
+    ):
+        raise ValueError(f"the stored importance of {name} has shape {tuple(old.shape)}")
+    fresh[: old.shape[0]] = old
+    return fresh

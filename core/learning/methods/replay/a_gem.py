@@ -1,0 +1,88 @@
+"""Averaged GEM: no step may raise the loss on a random batch of earlier examples.
+
+g_ref is the gradient on that batch. If g · g_ref < 0, the step's gradient becomes g - (g · g_ref /
+|g_ref|²) g_ref (Chaudhry et al. 2019, equation 11); else it stays as it is, bit for bit. The memory
+is a reservoir over all earlier tasks. The current task's examples enter it when the task ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+
+from core.learning.memory.gradient import add_to_step, memory_gradient, step_gradient
+from core.learning.memory.reservoir import Reservoir, open_reservoir
+from core.learning.methods.method import Footprint, Method
+from core.learning.methods.registration import register
+from core.learning.recipe import Strict
+from core.learning.training.context import Batch, Context
+
+FLAT = 1e-12  # squared norm below which a reference gradient is ignored
+
+
+class AGemHyper(Strict):
+    """`buffer`: number of examples retained from all tasks.
+
+    `reference_batch`: examples of the reference gradient, 0 for none.
+    """
+
+    buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
+    reference_batch: Annotated[int, Field(ge=0, le=65_536)] = 256
+
+
+@register
+class AGem(Method):
+    """One linear constraint on the gradient, from a sample of all earlier tasks."""
+
+    name = "a-gem"
+    footprint = Footprint(copies=9.0, images=256)
+    description = (
+        "Averaged GEM: projects each step so that a random batch of earlier examples "
+        "does not get worse."
+    )
+    source = "Chaudhry et al. 2019, arXiv 1812.00420"
+    scenario_warnings: ClassVar[Mapping[str, str]] = {
+        "class": "a step that does not hurt the average of old classes still forgets many of them"
+    }
+    Hyper = AGemHyper
+    neutral = AGemHyper(reference_batch=0)
+    inherited_state = ("buffer",)
+    remembers = "buffer"
+    no_shards = ""
+    hyper: AGemHyper
+
+    def begin_task(self, ctx: Context) -> None:
+        """Fit the reservoir to its capacity."""
+        self._open_reservoir(ctx).begin_task()
+
+    def project_gradient(self, ctx: Context) -> None:
+        """Project the gradient where it opposes the reference gradient (equation 11)."""
+        reservoir = self._open_reservoir(ctx)
+        if reservoir.size == 0 or self.hyper.reference_batch == 0:
+            return
+        # The table for augmentation is drawn as well, but a memory's gradient is of unaugmented
+        # images.
+        items, _ = reservoir.draw(self.hyper.reference_batch)
+        parameters = list(ctx.trainable.values())
+        reference = memory_gradient(self, ctx, items, parameters)
+        products = torch.stack([step_gradient(parameters) @ reference, reference @ reference])
+        conflict, norm = products.tolist()  # one copy for both, since a GPU is waited for at each
+        if conflict < 0 and norm >= FLAT:
+            add_to_step(-conflict / norm * reference, parameters)
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Offer the task's examples to the reservoir."""
+        for batch in batches:
+            # Only now, so that the reference gradient is of earlier tasks alone.
+            self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task)
+
+    def erase_tasks(self, tasks: set[int]) -> None:
+        """Remove every stored example of these tasks."""
+        if self.state["buffer"]:
+            Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
+
+    def _open_reservoir(self, ctx: Context) -> Reservoir:
+        return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)

@@ -1,0 +1,200 @@
+"""Dark experience replay: store examples with their logits, and match those logits later.
+
+L = CE(new) + alpha · MSE(z(buffer), z_stored), Buzzega et al. 2020. Stored logits are those of the
+forward pass that trained on the example. Examples are offered to the reservoir in every epoch, so
+the memory holds points of the whole trajectory. DER++ is a subclass that adds a term.
+
+The authors' head has outputs for all classes from the start, so their stored logits also say that
+an example is not of a class to come. A head that grows stores no logits of later classes; their
+target is 0, as rows of zeros would have given. If only the outputs of that time counted, nothing
+would keep new classes from winning on old images (DER, five tasks of digits in one head: accuracy
+0.19 instead of 0.67).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from core.learning.data.transfer import send_tensor
+from core.learning.memory.replay import (
+    Groups,
+    draw_parts,
+    item_logits,
+    items_cross_entropy,
+    items_distillation,
+    joint_logits,
+    replay_inputs,
+)
+from core.learning.memory.reservoir import Items, Reservoir, open_reservoir
+from core.learning.methods.method import Footprint, Method
+from core.learning.methods.registration import register
+from core.learning.recipe import NotNegative, Strict
+from core.learning.training.context import Batch, Context
+
+ItemsLoss = Callable[[Groups, Items], Tensor]
+"""Loss of items as a scalar, from (present logits, items)."""
+
+CHUNK = 256  # images per forward pass without gradient
+
+
+def stored_logits_loss(groups: Groups, items: Items) -> Tensor:
+    """Return the mean squared difference from the logits stored with the items."""
+    assert items.logits is not None
+    return items_distillation(groups, items.logits)
+
+
+def stored_labels_loss(groups: Groups, items: Items) -> Tensor:
+    """Return the mean cross-entropy with the labels stored with the items."""
+    return items_cross_entropy(groups, items.labels)
+
+
+class DerHyper(Strict):
+    """`alpha` weighs stored logits; 0: no draw from the buffer. `replay_batch` null: the batch
+    size.
+    """
+
+    buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
+    alpha: NotNegative = 0.3
+    replay_batch: Annotated[int, Field(ge=1, le=65_536)] | None = None
+
+
+@register
+class Der(Method):
+    """Replay of logits."""
+
+    name = "der"
+    description = "Dark experience replay: replays stored examples with the logits that they had."
+    source = "Buzzega et al. 2020, arXiv 2004.07211"
+    footprint = Footprint(batches=2.0)
+    Hyper: ClassVar[type[Strict]] = DerHyper
+    neutral: ClassVar[Strict | None] = DerHyper(alpha=0.0)
+    regularisers: ClassVar[tuple[str, ...]] = ("logits",)
+    inherited_state = ("buffer",)
+    remembers = "buffer"
+    replays = True
+    no_shards = ""
+    gathered = ("logits",)
+    hyper: DerHyper
+
+    def get_replay_terms(self) -> dict[str, tuple[float, ItemsLoss]]:
+        """Return name → (weight, loss) of each replayed term, in the order of their draws."""
+        return {"logits": (self.hyper.alpha, stored_logits_loss)}
+
+    @property
+    def shares_draw(self) -> bool:
+        """True if all replayed terms read the same draw; otherwise each has a draw of its own."""
+        return False
+
+    def begin_task(self, ctx: Context) -> None:
+        """Prepare the reservoir, and compute logits for items that another method stored without
+        them."""
+        reservoir = self._open_reservoir(ctx)
+        reservoir.begin_task(offers=ctx.recipe.epochs, logits=True)
+        if reservoir.size and "logits" not in self.state["buffer"].tensors:
+            tensors = self.state["buffer"].tensors
+            tensors["logits"] = torch.zeros(reservoir.size, 0, device=ctx.device)
+            tensors["widths"] = torch.zeros(reservoir.size, dtype=torch.int64, device=ctx.device)
+            # Without logits nothing would preserve these items. Outputs beyond the highest stored
+            # label may have been added for this task.
+            everything = torch.arange(reservoir.size)
+            self._fill_logits(ctx, everything, int(tensors["labels"].max()) + 1)
+
+    def after_merge(self, ctx: Context) -> None:
+        """Store logits of the merged weights for images of this task; those of earlier tasks keep
+        theirs."""
+        buffer = self.state["buffer"]
+        if "tasks" in buffer.tensors:
+            self._fill_logits(ctx, (buffer.on_host("tasks") == ctx.task).nonzero().squeeze(1))
+
+    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """Return the cross-entropy of the new batch, and the weighted loss of each replayed
+        term."""
+        reservoir = self._open_reservoir(ctx)
+        terms_in_use = {
+            name: term
+            for name, term in self.get_replay_terms().items()
+            if reservoir.size and term[0] > 0
+        }
+        size = self.hyper.replay_batch or ctx.recipe.batch_size
+        count = min(len(terms_in_use), 1) if self.shares_draw else len(terms_in_use)
+        draws = draw_parts(ctx, reservoir, size, count)
+        if any(items.labels.shape[0] == 0 for items, _, _ in draws):
+            terms_in_use, draws = {}, []  # there are fewer items than slices, and none for this one
+        parts = [(replay_inputs(ctx, items, table), items.tasks) for items, table, _ in draws]
+        if parts and ctx.rows_independent:
+            # One pass for all, since a small network on a GPU costs time per call, not per image.
+            current = (batch.x, torch.full((batch.y.shape[0],), ctx.task))
+            ((_, logits),), *groups = joint_logits(self, ctx, [current, *parts])
+        else:
+            logits = self.forward(ctx.network, batch.x, batch.task)
+            groups = []
+            for x, tasks in parts:
+                # BatchNorm cannot train on a single image, so the running statistics are used for
+                # it.
+                with ctx.extra_forward() if len(x) > 1 else ctx.evaluation_mode():
+                    groups.append(item_logits(self, ctx, x, tasks))
+        ctx.scratch["logits"] = logits.detach()
+        # With `balanced_batches` a small task counts by its share, and replay fills the remainder.
+        terms = {"task": ctx.share * ctx.loss(logits, batch.y)}
+        for number, (name, (weight, loss)) in enumerate(terms_in_use.items()):
+            drawn = 0 if self.shares_draw else number
+            items, _, whole = draws[drawn]
+            terms[name] = weight * loss(groups[drawn], items)
+            if ctx.part.of > 1:
+                slice_count, averaged = (
+                    _num_averaged(ctx, name, group) for group in (items, whole)
+                )
+                terms[name] = ctx.part.mean_factor(slice_count, averaged) * terms[name]
+        return terms
+
+    def after_step(self, ctx: Context, batch: Batch) -> None:
+        """Offer the batch with the logits that it was trained on."""
+        # In every epoch: the memory holds logits of the whole trajectory, as in the paper.
+        self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task, ctx.scratch["logits"])
+
+    def erase_tasks(self, tasks: set[int]) -> None:
+        """Remove every stored example of these tasks."""
+        if self.state["buffer"]:
+            Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
+
+    def _open_reservoir(self, ctx: Context) -> Reservoir:
+        return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
+
+    def _fill_logits(self, ctx: Context, index: Tensor, known: int | None = None) -> None:
+        """Store the network's present logits of the items `index`, int64 [n], on the CPU.
+
+        `known`: number of outputs that count, for a single head; None: all.
+        """
+        computed: list[tuple[Tensor, Tensor]] = []
+        with torch.no_grad(), ctx.evaluation_mode():
+            for part in index.split(CHUNK):  # type: ignore[no-untyped-call]
+                ctx.alive()
+                items = Items.from_section(self.state["buffer"], part)
+                for rows, logits in item_logits(self, ctx, ctx.inputs(items.images), items.tasks):
+                    logits = logits[:, :known] if ctx.scenario == "class" else logits
+                    places = send_tensor(part, ctx.device)
+                    computed.append((places if rows is None else places[rows], logits))
+        tensors = self.state["buffer"].tensors
+        # Heads of tasks differ in size, but the buffer is one tensor: it is as wide as the widest.
+        wider = (
+            max((logits.shape[1] for _, logits in computed), default=0) - tensors["logits"].shape[1]
+        )
+        tensors["logits"] = functional.pad(tensors["logits"], (0, max(0, wider)))
+        for rows, logits in computed:
+            tensors["logits"][rows] = functional.pad(
+                logits, (0, tensors["logits"].shape[1] - logits.shape[1])
+            )
+            tensors["widths"][rows] = logits.shape[1]
+
+
+def _num_averaged(ctx: Context, term: str, items: Items) -> int:
+    """Return the count that a term is a mean over: items, or outputs if heads differ in size."""
+    if term != "logits" or ctx.scenario != "task":
+        return items.labels.shape[0]
+    return sum(len(ctx.network.classes_of(int(task))) for task in items.tasks.tolist())

@@ -1,0 +1,107 @@
+"""Experience replay: each step also trains on a batch from a reservoir of earlier examples.
+
+The loss is one mean cross-entropy over current and replayed batch together (Chaudhry et al. 2019).
+Examples are offered to the reservoir in a task's first epoch only, so each is offered once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from core.learning.memory.replay import draw_parts, item_logits, items_cross_entropy, replay_inputs
+from core.learning.memory.reservoir import Items, Reservoir, open_reservoir
+from core.learning.methods.method import CLIP_FROM_RANDOM, Footprint, Method
+from core.learning.methods.registration import register
+from core.learning.recipe import Strict
+from core.learning.training.context import Batch, Context
+
+
+class ErHyper(Strict):
+    """`buffer`: number of retained examples. `replay_batch`: examples per step; null: the batch
+    size; 0: none.
+    """
+
+    buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
+    replay_batch: Annotated[int, Field(ge=0, le=65_536)] | None = None
+
+
+@register
+class Er(Method):
+    """Current and replayed examples in one batch and one loss."""
+
+    name = "er"
+    description = "Experience replay from a reservoir of raw examples."
+    source = (
+        "Chaudhry et al. 2019, On Tiny Episodic Memories in Continual Learning, arXiv 1902.10486"
+    )
+    footprint = Footprint(batches=2.0)
+    Hyper = ErHyper
+    neutral: ClassVar[ErHyper | None] = ErHyper(replay_batch=0)
+    inherited_state = ("buffer",)
+    remembers = "buffer"
+    replays = True
+    no_shards: ClassVar[str] = ""
+    from_random: ClassVar[Mapping[str, Any]] = {"optimizer": {"lr": 0.1, "clip": CLIP_FROM_RANDOM}}
+    hyper: ErHyper
+
+    def begin_task(self, ctx: Context) -> None:
+        """Fit the reservoir to its capacity."""
+        self._open_reservoir(ctx).begin_task()
+
+    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """Return one mean cross-entropy; under a masked softmax in two terms, new and replayed."""
+        n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
+        reservoir = self._open_reservoir(ctx)
+        if n == 0 or reservoir.size == 0:
+            return super().loss_terms(ctx, batch)
+        ((items, table, whole),) = draw_parts(ctx, reservoir, n, 1)
+        if items.labels.shape[0] == 0:  # there are fewer items than slices
+            terms = super().loss_terms(ctx, batch)
+        else:
+            terms = self._joint_terms(ctx, batch, items, table)
+        if ctx.part.of == 1:
+            return terms
+        # The mean covers new and replayed images, whose numbers differ from slice to slice.
+        slice_count = batch.y.shape[0] + items.labels.shape[0]
+        share = ctx.part.mean_factor(
+            slice_count, ctx.part.images + whole.labels.shape[0]
+        )  # one mean over both
+        return {name: share * term for name, term in terms.items()}
+
+    def _joint_terms(
+        self, ctx: Context, batch: Batch, items: Items, table: Tensor
+    ) -> dict[str, Tensor]:
+        """Return one mean cross-entropy over a slice's images and its items."""
+        x = torch.cat([batch.x, replay_inputs(ctx, items, table)])
+        y = torch.cat([batch.y, items.labels])
+        current = batch.y.shape[0]
+        if ctx.scenario == "task":
+            tasks = torch.cat([torch.full((current,), ctx.task), items.tasks])
+            return {"task": items_cross_entropy(item_logits(self, ctx, x, tasks), y)}
+        logits = self.forward(ctx.network, x, None)
+        if not ctx.masked:
+            return {"task": ctx.loss(logits, y)}
+        # Masked: the softmax of new data covers its own classes, that of old examples all. Both
+        # form one mean.
+        new = ctx.loss(logits[:current], batch.y) * (current / y.shape[0])
+        old = torch.nn.functional.cross_entropy(logits[current:].float(), items.labels)
+        return {"task": new, "replay": old * (1 - current / y.shape[0])}
+
+    def after_step(self, ctx: Context, batch: Batch) -> None:
+        """Offer the batch to the reservoir in the first epoch only."""
+        # Offered once: in every epoch, a task's chance to stay would grow with its epochs.
+        if ctx.epoch == 0:
+            self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task)
+
+    def erase_tasks(self, tasks: set[int]) -> None:
+        """Remove every stored example of these tasks."""
+        if self.state["buffer"]:
+            Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
+
+    def _open_reservoir(self, ctx: Context) -> Reservoir:
+        return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)

@@ -1,0 +1,69 @@
+"""Experience replay with an asymmetric loss: new images compete with their batch's classes alone.
+
+Replayed images compete with all classes. Caccia et al. 2022 (arXiv 2104.05025), ER-ACE. In plain
+replay the first steps on new classes push the old classes' logits down for every new image. The
+features of old classes move with them. Here the loss of new images leaves out the classes that are
+not in their batch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from core.learning.memory.replay import replay_inputs
+from core.learning.methods.registration import register
+from core.learning.methods.replay.er import Er
+from core.learning.training.context import Batch, Context
+
+
+@register
+class ErAce(Er):
+    """The method `er-ace`: `er` with a mean over the batch plus a mean over replayed images."""
+
+    name = "er-ace"
+    description = (
+        "Experience replay in which new images compete with the classes of their own batch alone."
+    )
+    source = (
+        "Caccia et al. 2022, New Insights on Reducing Abrupt Representation Change, arXiv "
+        "2104.05025"
+    )
+    scenarios = ("data", "class")
+    neutral = None
+    no_neutral = "without replay new images still compete with the classes of their batch alone"
+    regularisers = ("replay",)
+    no_shards = (
+        "new images compete with the classes of their whole batch, which a slice does not have"
+    )
+
+    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """Return the cross-entropies of new images and of replayed ones.
+
+        New images are scored over the batch's classes, replayed ones over all classes so far.
+        """
+        n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
+        reservoir = self._open_reservoir(ctx)
+        if n == 0 or reservoir.size == 0:
+            logits = self.forward(ctx.network, batch.x, None).float()
+            return {"task": batch_cross_entropy(logits, batch.y)}
+        items, table = reservoir.draw(n, ctx.augment.columns)
+        x = torch.cat([batch.x, replay_inputs(ctx, items, table)])
+        # One pass over both, so that BatchNorm sees new and old images together.
+        logits, new = self.forward(ctx.network, x, None).float(), len(batch.y)
+        return {
+            "task": batch_cross_entropy(logits[:new], batch.y),
+            "replay": functional.cross_entropy(logits[new:], items.labels),
+        }
+
+
+def batch_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """Return the mean cross-entropy of logits [B, C] over the classes that occur in y.
+
+    y: int64 [B].
+    """
+    # A mask by index on the device: `unique` would make a GPU wait for the host.
+    absent = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)
+    absent[y] = False
+    return functional.cross_entropy(logits.masked_fill(absent, -torch.inf), y)

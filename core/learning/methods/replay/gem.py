@@ -1,0 +1,163 @@
+"""Gradient episodic memory: no step may raise the loss on the stored examples of an earlier task.
+
+Every step computes g_k, the gradient of the mean cross-entropy on all stored examples of task k. If
+the step's gradient g opposes one of them, g becomes the closest vector that opposes none (Lopez-Paz
+& Ranzato 2017); otherwise it is unchanged, bit for bit. The loss never includes stored examples.
+With more than 20 earlier tasks the oldest ones share one constraint, the mean over all of their
+examples.
+
+`memory_batch` bounds the cost of a step: g_k is then the mean over that many stored examples of
+task k, drawn again for each step without replacement. Its expectation is the gradient on all of
+them, as in stochastic gradient descent; a single step may raise the loss on the examples that it
+did not draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from core.learning.data.augment import epoch_seed
+from core.learning.data.transfer import send_tensor
+from core.learning.memory.gradient import add_to_step, memory_gradient, step_gradient
+from core.learning.memory.per_task import TaskMemory
+from core.learning.memory.reservoir import Items
+from core.learning.methods.method import Footprint, Method
+from core.learning.methods.registration import register
+from core.learning.optimizers.gem_dual import gram_and_dots, solve_dual
+from core.learning.recipe import NotNegative, Strict
+from core.learning.training.context import Batch, Context
+
+CONSTRAINTS = 20
+_DRAWS = 6
+"""Key of this module's random draws among a job's seeds; no other part of a job uses it."""
+# Bytes of gradients of stored examples in memory at once; beyond that they are computed twice.
+GRADIENT_BYTES = 4 * 2**30
+
+
+class GemHyper(Strict):
+    """Hyper-parameters of `gem`.
+
+    `memory`: examples stored of each task; 0: none. `gamma`: lower bound of each earlier task's
+    weight in a projected step. Larger values favour old tasks. `memory_batch`: examples that a
+    constraint uses in a step; None: all.
+    """
+
+    memory: Annotated[int, Field(ge=0, le=1_000_000)] = 256
+    gamma: NotNegative = 0.5
+    memory_batch: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+
+
+@register
+class Gem(Method):
+    """The method `gem`: one linear constraint on the gradient per earlier task."""
+
+    name = "gem"
+    footprint = Footprint(growing=1.0, images=256)
+    description = (
+        "Gradient episodic memory: projects each step so that no earlier task's memory gets worse. "
+        "Every step costs a pass over all memories, or over `memory_batch` images of each."
+    )
+    source = "Lopez-Paz & Ranzato 2017, arXiv 1706.08840"
+    Hyper = GemHyper
+    neutral = GemHyper(memory=0)
+    inherited_state = ("buffer",)
+    remembers = "buffer"
+    no_shards = ""
+    hyper: GemHyper
+
+    def begin_task(self, ctx: Context) -> None:
+        """Fit the replay buffer to its share per task."""
+        self._memory.begin_task()
+
+    def project_gradient(self, ctx: Context) -> None:
+        """Project the gradient where it opposes the gradient of an earlier task's examples."""
+        memory = self._memory
+        constraints = [
+            self._draw_items(ctx, number, memory.get_items(tasks))
+            for number, tasks in enumerate(_group_tasks(memory.tasks))
+        ]
+        if not constraints:
+            return
+        parameters = list(ctx.trainable.values())
+        t = len(constraints)
+        # In float64: the dual divides by differences of these products.
+        gram = torch.zeros(t, t, dtype=torch.float64)
+        dots = torch.zeros(t, dtype=torch.float64)
+        # P and q are sums over parameters, so they are computed block by block within the limit.
+        blocks = _group_parameters(parameters, GRADIENT_BYTES // (4 * t))
+        for block in blocks:
+            # Allocated once and filled, since a list of gradients and their stack would take twice
+            # the memory.
+            rows = torch.empty(t, sum(p.numel() for p in block), device=ctx.device)
+            for row, items in zip(rows, constraints, strict=True):
+                row.copy_(memory_gradient(self, ctx, items, block))
+            more_gram, more_dots = gram_and_dots(rows, step_gradient(block))
+            gram, dots = gram + more_gram, dots + more_dots
+        # No constraint is violated: leave the gradient as it is, bit for bit.
+        if not bool((dots < 0).any()):
+            return
+        v = solve_dual(gram, dots, self.hyper.gamma)
+        if len(blocks) == 1:
+            # The gradients are still in memory: the projection is one product.
+            add_to_step(send_tensor(v.to(rows.dtype), rows.device) @ rows, parameters)
+            return
+        # The rows did not fit in memory at once: compute the violated ones again.
+        for weight, items in zip(v.tolist(), constraints, strict=True):
+            if weight != 0:
+                add_to_step(weight * memory_gradient(self, ctx, items, parameters), parameters)
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Store examples of the task."""
+        self._memory.store_task(batches, ctx.task)
+
+    def erase_tasks(self, tasks: set[int]) -> None:
+        """Remove every stored example of these tasks."""
+        self._memory.drop_tasks(tasks)
+
+    def _draw_items(self, ctx: Context, number: int, items: Items) -> Items:
+        """Return the examples of constraint `number` that this step uses.
+
+        The draw is a function of seed, task and step alone: a resumed run repeats it without a
+        generator in its snapshot.
+        """
+        size, n = self.hyper.memory_batch, items.labels.shape[0]
+        if size is None or size >= n:
+            return items
+        seed = epoch_seed(ctx.recipe.seed, ctx.task, ctx.step, number, _DRAWS)
+        # Sorted, so that the sum over them does not depend on the order of the draw.
+        rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:size].sort().values
+        tasks, rows = items.tasks.index_select(0, rows), send_tensor(rows, items.labels.device)
+        images, labels = (part.index_select(0, rows) for part in (items.images, items.labels))
+        return Items(images, labels, tasks, None, None)
+
+    @property
+    def _memory(self) -> TaskMemory:
+        return TaskMemory(self.state["buffer"], self.hyper.memory)
+
+
+def _group_tasks(tasks: list[int]) -> list[list[int]]:
+    """Return the tasks of each constraint: one each, or the oldest together above the limit."""
+    # A step costs a pass for each constraint, so their number is bounded for long streams.
+    spare = max(0, len(tasks) - CONSTRAINTS)
+    return [tasks[: spare + 1], *([task] for task in tasks[spare + 1 :])] if tasks else []
+
+
+def _group_parameters(parameters: list[nn.Parameter], numbers: int) -> list[list[nn.Parameter]]:
+    """Group the parameters into runs of one or more, with at most `numbers` elements each.
+
+    A larger parameter is a run by itself.
+    """
+    out: list[list[nn.Parameter]] = [[]]
+    size = 0
+    for parameter in parameters:
+        if out[-1] and size + parameter.numel() > numbers:
+            out.append([])
+            size = 0
+        out[-1].append(parameter)
+        size += parameter.numel()
+    return out

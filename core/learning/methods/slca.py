@@ -1,0 +1,163 @@
+"""Slow learner with classifier alignment (SLCA), with a head trained on Gaussians of features.
+
+Zhang et al. 2023 (arXiv 2303.05118). A small learning rate keeps a pretrained backbone's features
+nearly where they are. The head learns at the full rate, on the classes of its batch alone
+(`train_ce` masked). That leaves the heads of different tasks uncompared. So each class is
+remembered as a Gaussian N(μ_c, Σ_c) of its features. After a task the head alone is trained on as
+many draws of every class, with logits of length one over a temperature:
+
+    L = −log( exp(l_y / (τ ‖l‖)) / Σ_c exp(l_c / (τ ‖l‖)) )
+
+No image is stored. A first task from random weights trains its backbone at the full rate: there is
+nothing to preserve yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from core.learning.data.augment import epoch_seed
+from core.learning.data.dataset import DataError
+from core.learning.memory.gaussians import WIDEST, Gaussians
+from core.learning.methods.method import Footprint, Method, Stage
+from core.learning.methods.registration import register
+from core.learning.recipe import Strict
+from core.learning.training.context import Batch, Context
+
+ALIGN = "align"
+DRAWS = "draws"
+_DRAWN = 1  # separates its seeds from those of the epochs' tables
+SHORTEST = 1e-7
+"""Length below which logits are not scaled up: rows of zeros have none."""
+
+
+class SlcaHyper(Strict):
+    """Hyper-parameters of `slca`.
+
+    `backbone_rate`: the backbone's learning rate, as a share of the head's. `covariance`: the form
+    of covariance that is stored of a class. `align_epochs`: passes over the draws after a task,
+    `draws` of each class in each; `temperature`: τ of their loss.
+    """
+
+    backbone_rate: Annotated[float, Field(gt=0, le=1)] = 0.1
+    covariance: Literal["shared", "diagonal", "full"] = "shared"
+    draws: Annotated[int, Field(ge=1, le=10_000)] = 256
+    align_epochs: Annotated[int, Field(ge=1, le=1000)] = 5
+    temperature: Annotated[float, Field(gt=0, le=100)] = 0.1
+
+
+@register
+class Slca(Method):
+    """The method `slca`, with two stages from the second task on: the network, then the head.
+
+    Alignment leaves out classes without a Gaussian, which another method learned.
+    """
+
+    name = "slca"
+    description = (
+        "A slow backbone and a fast head, which after each task is trained on Gaussian draws of "
+        "all classes. Keeps no image. Give it a pretrained base."
+    )
+    source = "Zhang et al. 2023, SLCA: Slow Learner with Classifier Alignment, arXiv 2303.05118"
+    scenarios = ("data", "class")
+    Hyper = SlcaHyper
+    no_neutral = "after each task it trains the head on draws of all classes"
+    recipe_defaults = {"train_ce": "masked"}  # noqa: RUF012
+    footprint = Footprint(copies=7.0)
+    hyper: SlcaHyper
+
+    def plan_stages(self, ctx: Context) -> list[Stage]:
+        """Return slow learning, then alignment; a first task has nothing to align."""
+        # There are no features to preserve yet.
+        untrained = ctx.first and not ctx.network.pretrained
+        slow = Stage(backbone_rate=1.0 if untrained else self.hyper.backbone_rate)
+        return [slow] if ctx.first else [slow, Stage(ALIGN, self.hyper.align_epochs, depth=1)]
+
+    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """Return the cross-entropy of the images; in the second stage, of the batch's draws."""
+        if ctx.stage != ALIGN:
+            return super().loss_terms(ctx, batch)
+        features, labels, present = self._get_epoch_draws(ctx)
+        n = len(labels)
+        # The draws are spread over the epoch's batches, whatever their number.
+        part = slice(n * ctx.batch // ctx.batches, n * (ctx.batch + 1) // ctx.batches)
+        logits = ctx.network.logits(features[part]).float()[:, present]
+        # Rows of the head become columns of the classes with a Gaussian.
+        y = torch.searchsorted(present, labels[part])
+        return {"align": aligned_cross_entropy(logits, y, self.hyper.temperature)}
+
+    def begin_task(self, ctx: Context) -> None:
+        """Warn where validation would choose a state from before the head is aligned.
+
+        Raises:
+            DataError: the network has more features than a stored covariance may have.
+        """
+        width = ctx.network.backbone.width
+        if width > WIDEST:
+            raise DataError(
+                f"slca keeps covariances of up to {WIDEST:,} features and this network has "
+                f"{width:,}: take a "
+                "smaller architecture, or another method"
+            )
+        if ctx.recipe.validation and not ctx.first:
+            ctx.warn(
+                "validation chooses the state by images of the new task alone, which are answered "
+                "best before the head is aligned: set validation to 0"
+            )
+
+    def begin_stage(self, ctx: Context) -> None:
+        """Store the Gaussians of the new classes before the head is aligned."""
+        if ctx.stage == ALIGN:
+            self._store_gaussians(ctx)
+
+    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+        """Store the Gaussians of the new classes, unless those of the last stage are up to date."""
+        if ctx.first or ctx.recipe.validation:  # otherwise they are up to date
+            self._store_gaussians(ctx)
+
+    def _store_gaussians(self, ctx: Context) -> None:
+        """Store the Gaussians of the task's classes, in one pass over its images."""
+        features, labels = [], []
+        with ctx.evaluation_mode(), torch.no_grad():
+            for batch in ctx.in_order():
+                features.append(ctx.network.features(batch.x).float())
+                labels.append(batch.y)
+        gaussians = Gaussians(self.state["own"])
+        rows = ctx.class_rows.to(labels[0].device)
+        gaussians.store_task(
+            ctx.task, torch.cat(features), torch.cat(labels), rows, self.hyper.covariance
+        )
+
+    def _get_epoch_draws(self, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
+        """Return this epoch's draws, shuffled, their labels, and the labels that occur, ascending.
+
+        The draws are a function of seed, task and epoch, so that a run can resume within an epoch.
+        """
+        if ctx.cache.get(DRAWS, (None,))[0] != ctx.epoch:
+            generator = torch.Generator().manual_seed(
+                epoch_seed(ctx.recipe.seed, ctx.task, ctx.epoch, _DRAWN)
+            )
+            features, labels = Gaussians(self.state["own"]).draw_features(
+                self.hyper.draws, generator
+            )
+            # Shuffled: the draws come class by class.
+            order = torch.randperm(len(labels), generator=generator).to(labels.device)
+            present = labels.unique()  # type: ignore[no-untyped-call]
+            ctx.cache[DRAWS] = (ctx.epoch, features[order], labels[order], present)
+        _, features, labels, present = ctx.cache[DRAWS]
+        return features, labels, present
+
+
+def aligned_cross_entropy(logits: Tensor, y: Tensor, temperature: float) -> Tensor:
+    """Return the mean cross-entropy of logits [B, C] at length one over a temperature.
+
+    y: int64 [B].
+    """
+    length = logits.norm(dim=1, keepdim=True).clamp(min=SHORTEST)
+    return functional.cross_entropy(logits / (temperature * length), y)

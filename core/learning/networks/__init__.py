@@ -1,0 +1,151 @@
+"""Architectures by name, and networks built from them.
+
+An architecture is a JSON object: `{"name": "mlp", "hidden": [400, 400]}`. A frozen pydantic model
+checks its other fields, and the catalogue publishes its JSON Schema. A backbone is made on the meta
+device, where constructors draw nothing, then filled from a given generator. So its first weights
+are a pure function of (architecture, image, seed), and the global generator is neither used nor
+advanced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pydantic import BaseModel
+
+from core.contract.base import ExpectedBase
+from core.learning.networks.backbone import Backbone, ImageSpec, is_counter
+from core.learning.networks.init import fill_weights
+from core.learning.networks.network import HeadSpec, Network
+from core.learning.networks.registry import ARCHITECTURES, ArchitectureInfo
+
+__all__ = [
+    "ArchitectureInfo",
+    "Backbone",
+    "HeadSpec",
+    "ImageSpec",
+    "Network",
+    "build_backbone",
+    "build_network",
+    "empty_network",
+    "expected_base",
+    "expected_tensors",
+    "get_architectures",
+    "meta_backbone",
+    "parse_architecture",
+]
+
+_DTYPES = {torch.float32: "F32", torch.int64: "I64"}  # names in safetensors
+
+
+def get_architectures() -> dict[str, ArchitectureInfo]:
+    """Return every architecture by name."""
+    return dict(ARCHITECTURES)
+
+
+def parse_architecture(architecture: Mapping[str, Any]) -> tuple[ArchitectureInfo, BaseModel]:
+    """Return the registered architecture and its validated hyper-parameters.
+
+    Raises ValueError for an unknown name or field.
+    """
+    name = architecture.get("name")
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        raise ValueError(f"unknown architecture {name!r}; known: {', '.join(ARCHITECTURES)}")
+    info = ARCHITECTURES[name]
+    return info, info.hyper.model_validate(
+        {key: value for key, value in architecture.items() if key != "name"}
+    )
+
+
+def build_backbone(
+    architecture: Mapping[str, Any], image: ImageSpec, generator: torch.Generator
+) -> Backbone:
+    """Build a backbone on the CPU in float32, filled from the CPU generator, which advances.
+
+    Raises ValueError for an unknown architecture, bad hyper-parameters, or an image that it cannot
+    take.
+    """
+    info, _ = parse_architecture(architecture)
+    backbone = _empty_backbone(architecture, image)
+    if info.rule is None:
+        backbone.draw_weights(generator)
+    else:
+        fill_weights(backbone, info.rule, generator)
+    return backbone
+
+
+def build_network(
+    architecture: Mapping[str, Any],
+    image: ImageSpec,
+    scenario: str,
+    heads: HeadSpec | None = None,
+    seed: int = 0,
+) -> Network:
+    """Build a network with first weights from `seed` and heads of zeros.
+
+    Raises ValueError as `build_backbone` does.
+    """
+    return Network(
+        build_backbone(architecture, image, torch.Generator().manual_seed(seed)), scenario, heads
+    )
+
+
+def empty_network(
+    architecture: Mapping[str, Any], image: ImageSpec, scenario: str, heads: HeadSpec | None = None
+) -> Network:
+    """Build a network whose backbone is uninitialised memory, for a strict load right after."""
+    return Network(_empty_backbone(architecture, image), scenario, heads)
+
+
+def expected_tensors(
+    architecture: Mapping[str, Any], image: ImageSpec
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return name → (safetensors dtype, shape) of a backbone's state dict.
+
+    Nothing is allocated.
+    """
+    state = meta_backbone(architecture, image).state_dict()
+    return {name: (_DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in state.items()}
+
+
+def expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> ExpectedBase:
+    """Return the required content of an uploaded base, as JSON.
+
+    `tensors`: name → dtype and shape. `optional`: names that may be missing. `ignored`: name
+    prefixes that may be present (the reference's classifier).
+    """
+    backbone = meta_backbone(architecture, image)
+    tensors = expected_tensors(architecture, image)
+    return {
+        "tensors": {
+            name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in tensors.items()
+        },
+        "optional": [name for name in tensors if is_counter(name)],
+        "ignored": list(backbone.ignored),
+    }
+
+
+def meta_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
+    """Build a backbone on the meta device: names, shapes and stages without memory.
+
+    Raises ValueError as `build_backbone` does.
+    """
+    info, hyper = parse_architecture(architecture)
+    # Refused here with the size: deeper in, a pooling layer would fail with a message about shapes.
+    if image.size < info.min_size:
+        raise ValueError(
+            f"{info.name} needs images of at least {info.min_size} pixels, not {image.size}"
+        )
+    # Constructors draw from the global generator, which must not advance.
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        return info.build(hyper, image)
+
+
+def _empty_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
+    """Build a backbone of uninitialised memory on the CPU."""
+    backbone = meta_backbone(architecture, image)
+    # Not initialised, since every value is overwritten by a load or a rule.
+    backbone.to_empty(device="cpu")
+    return backbone

@@ -1,0 +1,1 @@
+"""Backbones, one file per family; `networks.registry` lists them by name."""

@@ -1,0 +1,178 @@
+"""timm's networks without their classifier, under timm's names.
+
+The network is that of the named weights. Images of another size than the weights' own leave every
+stored tensor's shape as it is: positions are resampled in each pass, or the network has none.
+Stages are the stem, and three equal runs of the layers after it in the order of timm's
+`group_matcher`. So depth 2 trains the last third of the layers, depth 3 two thirds, depth 4 all but
+the stem.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from core.contract.pretrained import Pretrained
+from core.learning.networks.backbone import Backbone, ImageSpec, Layer, split_evenly
+from core.learning.networks.backbones.timm_names import DEFAULT, find_pretrained
+from core.learning.timm_import import timm_models
+
+THIRDS = 3
+
+
+class TimmHyper(BaseModel):
+    """Hyper-parameters of `timm`.
+
+    `model`: architecture and weights by timm's name; `recommended` lists a dozen of them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    model: str = Field(DEFAULT, min_length=1, max_length=100)
+
+
+class TimmBackbone(Backbone):
+    """A timm network with features [B, width], as its classifier would read them."""
+
+    def __init__(self, known: Pretrained, image: ImageSpec) -> None:
+        """Build the network. Raises ValueError for images that it does not take."""
+        super().__init__()
+        self._known, self._image = known, image
+        net = _create_net(known, image)
+        # The tensors keep timm's names: this module and timm's share one registry of parameters,
+        # buffers and children.
+        self._parameters, self._buffers, self._modules = net._parameters, net._buffers, net._modules
+        self._non_persistent_buffers_set = net._non_persistent_buffers_set
+        # Not as a child, which would list every tensor twice.
+        self.__dict__["_net"] = net
+        self.width = width_of(net)
+        self.ignored = (*_list_classifiers(net), *_list_computed_buffers(net))
+        for module in self.modules():
+            if getattr(module, "inplace", False) is True:
+                module.inplace = False  # type: ignore[assignment]  # hooks and per-sample gradients read what stood there
+        layers = _find_layers(net)
+        self.declare_stages(
+            [layers[:1], *split_evenly(layers[1:], THIRDS)] if layers[1:] else [layers]
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, channels, size, size] to features [B, width]."""
+        net: nn.Module = self.__dict__["_net"]
+        # timm's module is no child of this one, so `train` and `eval` do not reach it.
+        net.training = self.training
+        return net(x)  # type: ignore[no-any-return]
+
+    def to_empty(self, *, device: Any, recurse: bool = True) -> TimmBackbone:
+        """Allocate as the base class does, then recompute buffers that are never stored."""
+        super().to_empty(device=device, recurse=recurse)
+        timm_models()._manipulate.reinit_non_persistent_buffers(self.__dict__["_net"])
+        return self
+
+    def draw_weights(self, generator: torch.Generator) -> None:
+        """Draw timm's own first weights.
+
+        They come from the global generator, which is seeded for this and then restored.
+        """
+        with torch.random.fork_rng(devices=[]):
+            # timm draws from the global generator and takes none, so its seed comes from the run's
+            # own.
+            torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+            drawn = _create_net(self._known, self._image).state_dict()
+        with torch.no_grad():
+            for name, tensor in self.state_dict().items():
+                tensor.copy_(drawn[name])
+
+
+def timm_backbone(hyper: TimmHyper, image: ImageSpec) -> Backbone:
+    """Build the network that timm has under this name.
+
+    Raises ValueError for an unknown name, or images that it does not take.
+    """
+    return TimmBackbone(find_pretrained(hyper.model), image)
+
+
+def width_of(net: nn.Module) -> int:
+    """Return the width of a feature vector, which is the classifier's input."""
+    width: Any = getattr(net, "head_hidden_size", None) or net.num_features
+    return int(width)
+
+
+def _create_net(known: Pretrained, image: ImageSpec) -> nn.Module:
+    """Build timm's network for an image size.
+
+    Raises ValueError for images that it does not take.
+    """
+    # timm could adapt the first layer, but then the weights would be none of the named ones.
+    if image.channels != known.channels:
+        raise ValueError(f"timm/{known.name} reads {known.channels} channels, not {image.channels}")
+    if not known.accepts_size(image.size):
+        raise ValueError(
+            f"timm/{known.name} takes images of {known.describe_sizes()}, not {image.size}"
+        )
+    create: Callable[..., nn.Module] = timm_models().create_model
+    return create(
+        known.name, pretrained=False, num_classes=0, **known.build_timm_arguments(image.size)
+    )
+
+
+def _list_classifiers(net: nn.Module) -> list[str]:
+    """Return the name prefixes of a checkpoint's classifier."""
+    named: str | Sequence[str] | None = net.pretrained_cfg.get("classifier")  # type: ignore[union-attr,operator]
+    names = [named] if isinstance(named, str) else named or ()
+    return [f"{name}." for name in names]
+
+
+def _list_computed_buffers(net: nn.Module) -> list[str]:
+    """Return the names of computed buffers.
+
+    Checkpoints of older versions of timm have some of them.
+    """
+    return [
+        f"{at}.{name}" if at else name
+        for at, module in net.named_modules()
+        for name in sorted(module._non_persistent_buffers_set)
+    ]
+
+
+def _find_layers(net: nn.Module) -> list[Layer]:
+    """Return the layers in forward order, each as the shortest prefixes of its own tensors."""
+    groups = _group_tensors(net)
+    layer_of = {name: number for number, group in groups.items() for name in group}
+    inside: dict[str, set[int]] = defaultdict(set)
+    for name, number in layer_of.items():
+        for prefix in _list_prefixes(name):
+            inside[prefix].add(number)
+    layers: dict[int, dict[str, None]] = {number: {} for number in sorted(groups)}
+    for name, number in layer_of.items():
+        shortest = next(prefix for prefix in _list_prefixes(name) if len(inside[prefix]) == 1)
+        layers[number][shortest] = None
+    return [tuple(layer) for layer in layers.values()]
+
+
+def _group_tensors(net: nn.Module) -> Mapping[int, list[str]]:
+    """Return the names of the tensors by layer, counted from the input on.
+
+    A network that does not declare its layers has one for each module of its sequences, in the
+    order of declaration.
+    """
+    names = list(net.state_dict())
+    if hasattr(net, "group_matcher"):
+        named = ((name, name) for name in names)
+        return timm_models()._manipulate.group_with_matcher(named, net.group_matcher(coarse=False))  # type: ignore[operator,no-any-return]
+    layers: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        words = name.split(".")
+        layers[
+            ".".join(words[: 1 + next((i for i, word in enumerate(words) if word.isdigit()), 0)])
+        ].append(name)
+    return dict(enumerate(layers.values()))
+
+
+def _list_prefixes(name: str) -> list[str]:
+    """Return the prefixes of a name: `a.b.c` gives `a`, `a.b`, `a.b.c`."""
+    words = name.split(".")
+    return [".".join(words[:end]) for end in range(1, len(words) + 1)]

@@ -1,0 +1,189 @@
+"""Measurement of timm's networks: their size, and the images they take.
+
+The networks are built without memory. `timm_weights.json` has these figures for each network;
+everything else there is copied from timm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from core.learning.networks.backbones.timm_backbone import width_of
+from core.learning.timm_import import timm_models
+
+BATCH = 2
+"""Images per pass: batch norms refuse one."""
+MOST_UNITS = 8
+"""Largest size to try as the smallest image, in strides or patches a side."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """Measured properties of a timm network.
+
+    parameters, activations, widest: numbers of float32 values, the latter two for one image (see
+    `core.admission.network_size.Size`). step, smallest, resized_by: see
+    `core.contract.pretrained.Pretrained`.
+    """
+
+    parameters: int
+    activations: int
+    widest: int
+    step: int
+    smallest: int
+    resized_by: str
+
+
+def probe_network(name: str, size: int) -> Probed:
+    """Measure the network of some weights, whose own images have `size` pixels a side.
+
+    Raises:
+        ValueError: the network cannot be built without memory, or does not declare its width.
+    """
+    net = _build_net(name)
+    activations, widest = _count_activations(net, size, width_of(net))
+    step, smallest, resized_by = _find_sizes(name, net, size)
+    parameters = sum(parameter.numel() for parameter in net.parameters())
+    return Probed(parameters, activations, widest, step, smallest, resized_by)
+
+
+def _build_net(name: str, **arguments: object) -> nn.Module:
+    """Build a timm network on the meta device, without changing the global generator."""
+    # Without memory: some of timm's networks take gigabytes.
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        return timm_models().create_model(name, pretrained=False, num_classes=0, **arguments)  # type: ignore[no-any-return]
+
+
+def _count_activations(net: nn.Module, size: int, width: int) -> tuple[int, int]:
+    """Return the number of values that backward saves for one image, in all and of the largest."""
+    parameter_ids = {id(parameter) for parameter in net.parameters()}
+    sizes: dict[object, int] = {}
+    alive: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        source = tensor if tensor._base is None else tensor._base
+        if id(source) not in parameter_ids:
+            # Views share storage: what backward holds is counted once.
+            storage = tensor.untyped_storage()
+            sizes[storage._cdata] = max(sizes.get(storage._cdata, 0), tensor.numel())
+            alive.append(tensor)  # held alive, so that its address is not reused
+        return tensor
+
+    net.train()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        features = net(torch.empty(BATCH, 3, size, size, device="meta"))
+    if tuple(features.shape) != (BATCH, width):
+        raise ValueError("its features are not one vector for each image")
+    return sum(sizes.values()) // BATCH, max(sizes.values()) // BATCH
+
+
+def _find_sizes(name: str, net: nn.Module, size: int) -> tuple[int, int, str]:
+    """Return step, smallest size and timm's argument for images of another size.
+
+    Step 0 means that only its own size works.
+    """
+    unit, rules = _find_unit(net), _RULES.setdefault(type(net), [])
+    plain = _Sized(name, net, "")
+    for rule in rules:
+        if rule.plain and plain.accepts_size(rule.units * unit):
+            return rule.resolve_sizes(unit, size)
+    with_argument = [rule for rule in rules if not rule.plain]
+    if with_argument and not plain.accepts_size(2 * unit):
+        return with_argument[0].resolve_sizes(unit, size)
+    # Without any rule the network takes its own size alone.
+    new_rule = next(_try_rules(name, net, unit), _Rule(fine=False, units=0, argument=""))
+    rules.append(new_rule)
+    return new_rule.resolve_sizes(unit, size)
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Image sizes that a class of networks takes.
+
+    Attributes:
+        fine: any size; False: multiples of the unit.
+        units: smallest size in units; 0: its own size only.
+        argument: timm's argument for other sizes; "" without one.
+    """
+
+    fine: bool
+    units: int
+    argument: str
+
+    @property
+    def plain(self) -> bool:
+        """True if the network takes other sizes without an argument."""
+        return bool(self.units) and not self.argument
+
+    def resolve_sizes(self, unit: int, own: int) -> tuple[int, int, str]:
+        """Return step, smallest size in pixels and timm's argument, for a unit and own size."""
+        if not self.units:
+            return 0, own, ""
+        return (1 if self.fine else unit), self.units * unit, self.argument
+
+
+_RULES: dict[type[nn.Module], list[_Rule]] = {}
+"""Rules of network classes of which one network was tried at every size.
+
+Another network that needs no argument is tried once more.
+"""
+
+
+def _try_rules(name: str, net: nn.Module, unit: int) -> Iterator[_Rule]:
+    """Yield the rules that fit, of increasing size for each of timm's arguments."""
+    for argument in ("", "dynamic_img_size", "img_size"):
+        sized = _Sized(name, net, argument)
+        for units in (1, 2, MOST_UNITS):
+            # Two sizes, since one of them may be the network's own, which always passes.
+            if sized.accepts_size((units + 1) * unit) and sized.accepts_size(units * unit):
+                fine = sized.accepts_size((units + 1) * unit - 1)
+                yield _Rule(fine, units, argument)
+
+
+def _find_unit(net: nn.Module) -> int:
+    """Return the pixels a side of a network's unit: a patch, or the last layer's stride."""
+    embedding: Any = getattr(net, "patch_embed", None)
+    patch = getattr(embedding, "patch_size", None)
+    info: Any = getattr(net, "feature_info", None)
+    if info and len(info) > 1:
+        return max(int(layer["reduction"]) for layer in info)
+    return int(patch[0]) if patch else 32
+
+
+class _Sized:
+    """A network with one of timm's arguments for images of other sizes; "": no argument."""
+
+    def __init__(self, name: str, net: nn.Module, argument: str) -> None:
+        self._name, self._argument = name, argument
+        self._own = net
+        self._dynamic: nn.Module | None = None
+
+    def _net_for(self, size: int) -> nn.Module:
+        """Return the network to run on images of a size."""
+        if not self._argument:
+            return self._own
+        if self._argument == "img_size":
+            return _build_net(self._name, img_size=size)
+        self._dynamic = self._dynamic or _build_net(self._name, **{self._argument: True})
+        return self._dynamic
+
+    def accepts_size(self, size: int) -> bool:
+        """Return true if images of this size pass and all tensors keep their shapes."""
+        try:
+            net = self._net_for(size)
+            if net is not self._own and _get_shapes(net) != _get_shapes(self._own):
+                return False
+            with torch.no_grad():
+                return bool(net(torch.empty(BATCH, 3, size, size, device="meta")).ndim == 2)
+        # How a network refuses a size is its own affair: timm has no common error for it.
+        except (AssertionError, RuntimeError, ValueError, TypeError):
+            return False
+
+
+def _get_shapes(net: nn.Module) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in net.state_dict().items()}

@@ -1,0 +1,53 @@
+"""The network of dynamically expandable representation: one whole backbone per task."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from core.learning.networks.growing import GrowingNetwork, OlderFeatures
+from core.learning.networks.network import Network
+
+
+class ParallelNetwork(GrowingNetwork):
+    """A network whose experts all have the first one's architecture.
+
+    Each starts as a copy of the one before it.
+    """
+
+    family: ClassVar[str] = "der-net"
+
+    @staticmethod
+    def from_description(plain: Network, description: Mapping[str, Any]) -> ParallelNetwork:
+        """Build from a plain network and the result of `describe`, for a strict load afterwards."""
+        return ParallelNetwork(plain, [1] * int(description["experts"]))
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the network for the manifest. `experts`: number of experts after the first."""
+        return {"family": self.family, "experts": len(self.experts)}
+
+    def make_expert(self, size: int) -> nn.Module:
+        """Return another backbone as the next expert."""
+        # A copy has the architecture; its weights are replaced by `init_expert` or a load.
+        return copy.deepcopy(self.backbone)
+
+    def init_expert(self, expert: nn.Module, generator: torch.Generator) -> None:
+        """Copy the weights of the previous expert into a new one."""
+        before = self.experts[-2] if len(self.experts) > 1 else self.backbone
+        expert.load_state_dict(before.state_dict())
+
+    def forward_older(self, x: Tensor) -> OlderFeatures:
+        """Return the features of all experts but the newest, without a graph."""
+        with torch.no_grad():
+            return OlderFeatures([expert(x) for expert in [self.backbone, *self.experts][:-1]])
+
+    def forward_newest(
+        self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None
+    ) -> Tensor:
+        """Return the newest backbone's features [B, width]."""
+        expert = self.experts[-1] if self.experts else self.backbone
+        return expert(x)  # type: ignore[no-any-return]

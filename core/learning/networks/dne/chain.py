@@ -1,0 +1,76 @@
+"""Passes through a chain of experts: in every layer, each reads the outputs of the earlier ones.
+
+The computation of an earlier expert does not depend on later ones: not by shape, order or kernel.
+So its features are the same bits with or without later experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from core.learning.networks.dne.expert import Expert
+
+
+@dataclass(frozen=True)
+class ChainOutputs:
+    """Outputs that later experts read, by expert and layer.
+
+    Attributes:
+        heads: normalised heads [B, N, d].
+        hidden: hidden heads [B, N, γ d].
+        features: [B, d] of each expert.
+    """
+
+    heads: list[list[Tensor]] = field(default_factory=list)
+    hidden: list[list[Tensor]] = field(default_factory=list)
+    features: list[Tensor] = field(default_factory=list)
+
+
+def run_chain(experts: Iterable[Expert], x: Tensor) -> ChainOutputs:
+    """Run all experts once on images x [B, C, S, S], and return their outputs."""
+    outputs = ChainOutputs()
+    for expert in experts:
+        outputs = run_expert(expert, outputs, x)
+    return outputs
+
+
+def run_expert(
+    expert: Expert, before: ChainOutputs, x: Tensor, drop_path: Tensor | None = None
+) -> ChainOutputs:
+    """Return the outputs of earlier experts and the next one's; only the next expert is computed.
+
+    Args:
+        expert: the next expert.
+        before: outputs of the earlier experts.
+        x: images [B, C, S, S].
+        drop_path: [layers, 2, B], multipliers of its branches in training.
+    """
+    r = expert.embed_patches(x)
+    normalised: list[Tensor] = []
+    wide: list[Tensor] = []
+    for at, layer in enumerate(expert.layers):
+        attention_drop, mixing_drop = (None, None) if drop_path is None else drop_path[at]
+        s = layer.attend(r, expert.token, attention_drop)  # type: ignore[operator]
+        normalised.append(layer.norm2(s))  # type: ignore[operator]
+        heads = [*(of[at] for of in before.heads), normalised[at]]
+        wide.append(layer.compute_hidden(normalised[at], heads))  # type: ignore[operator]
+        hidden = [*(of[at] for of in before.hidden), wide[at]]
+        r = layer.mix(s, wide[at], hidden, mixing_drop)  # type: ignore[operator]
+    features = [*before.features, expert.extract_feature(r)]
+    return ChainOutputs([*before.heads, normalised], [*before.hidden, wide], features)
+
+
+def drop_path_masks(layers: int, most: float, batch: int, generator: torch.Generator) -> Tensor:
+    """Return masks [layers, 2, B]: 0 with probability p, else 1 / (1 - p).
+
+    p rises with the layer from 0 to `most`.
+    """
+    # Early layers are dropped less: all later ones read them.
+    rate = torch.linspace(0, most, layers)[:, None, None]
+    is_kept = torch.rand(layers, 2, batch, generator=generator) >= rate
+    # Scaled up where it is retained, so that the mean is the same as without dropping.
+    return is_kept / (1 - rate)

@@ -1,0 +1,203 @@
+"""One expert: a vision transformer of a few heads that also reads the experts before it.
+
+Every layer is pre-norm attention over this expert's own channels, then mixing. In the first expert
+mixing is an ordinary MLP. In later ones it is two task attentions: from the normalised heads of all
+experts so far to hidden heads γ times as wide, and from all hidden heads back. The last layer
+attends from a class token to the patches and mixes that token alone; it is the expert's feature. An
+expert never reads later ones, so its outputs are fixed once it is trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from core.learning.networks.dne.spatial import SpatialAttention
+from core.learning.networks.dne.task_attention import TaskAttention
+
+EPSILON = 1e-5
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes that all experts share. `grid`: patches a side. `expansion`: γ, of hidden heads."""
+
+    layers: int
+    head_dim: int
+    expansion: int
+    channels: int
+    patch: int
+    grid: int
+    gated: bool
+
+    @property
+    def hidden(self) -> int:
+        """Channels of a hidden head."""
+        return self.expansion * self.head_dim
+
+
+class Mlp(nn.Module):
+    """Mixing of channels in the first expert: an ordinary MLP."""
+
+    def __init__(self, heads: int, sizes: Sizes) -> None:
+        super().__init__()
+        self.inner = nn.Linear(heads * sizes.head_dim, heads * sizes.hidden)
+        self.outer = nn.Linear(heads * sizes.hidden, heads * sizes.head_dim)
+
+    def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+        """Map channels [B, N, d] to hidden ones [B, N, γ d]; other heads are not read."""
+        return self.inner(own)  # type: ignore[no-any-return]
+
+    def compute_output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
+        """Map hidden channels [B, N, γ d] back to [B, N, d]."""
+        return self.outer(own)  # type: ignore[no-any-return]
+
+
+class TaskMixing(nn.Module):
+    """Mixing in a later expert: the task attention block.
+
+    `sources`: number of heads of all experts up to this one.
+    """
+
+    def __init__(self, heads: int, sources: int, sizes: Sizes) -> None:
+        super().__init__()
+        self._narrow, self._wide = sizes.head_dim, sizes.hidden
+        self.inner = TaskAttention(heads, sources, self._narrow, self._wide)
+        self.outer = TaskAttention(heads, sources, self._wide, self._narrow)
+
+    def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+        """Map heads of all experts so far to this one's hidden heads [B, N, γ d]."""
+        hidden: Tensor = self.inner(
+            _split_heads(own, self._narrow), join_heads(heads, self._narrow)
+        )
+        return hidden.flatten(-2)
+
+    def compute_output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
+        """Map hidden heads of all experts so far to this one's [B, N, d]."""
+        return self.outer(_split_heads(own, self._wide), join_heads(hidden, self._wide)).flatten(-2)  # type: ignore[no-any-return]
+
+
+class Layer(nn.Module):
+    """Attention and mixing. `last`: attention is from the class token."""
+
+    def __init__(self, heads: int, earlier: int, sizes: Sizes, last: bool) -> None:
+        super().__init__()
+        width = heads * sizes.head_dim
+        self.last = last
+        # The last layer attends from a class token, which has no position.
+        grid = sizes.grid if sizes.gated and not last else None
+        self.norm1 = nn.LayerNorm(width, EPSILON)
+        self.attention = SpatialAttention(heads, sizes.head_dim, grid, local=not earlier)
+        self.norm2 = nn.LayerNorm(width, EPSILON)
+        self.mixing = TaskMixing(heads, earlier + heads, sizes) if earlier else Mlp(heads, sizes)
+
+    def attend(self, r: Tensor, token: Tensor, drop: Tensor | None = None) -> Tensor:
+        """Return s: [B, N, d], or [B, 1, d] in the last layer.
+
+        drop: [B], the multiplier of the branch.
+        """
+        if not self.last:
+            return r + _drop_path(self.attention(self.norm1(r)), drop)
+        # A view: the token is the same for every image.
+        token = token.expand(r.shape[0], -1, -1)
+        both = self.norm1(torch.cat([token, r], 1))
+        return token + _drop_path(self.attention(both, both[:, :1]), drop)
+
+    def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+        """Return the hidden heads o [B, N, γ d] of the mixing.
+
+        own: LN2(s). heads: LN2(s) of every expert up to this one, in order.
+        """
+        return functional.gelu(self.mixing.compute_hidden(own, heads))
+
+    def mix(
+        self, s: Tensor, own: Tensor, hidden: Sequence[Tensor], drop: Tensor | None = None
+    ) -> Tensor:
+        """Return the layer's output r [B, N, d] from its hidden heads.
+
+        own: o. hidden: o of every expert up to this one, in order.
+        """
+        return s + _drop_path(self.mixing.compute_output(own, hidden), drop)
+
+
+class Expert(nn.Module):
+    """An expert with `heads` of its own, after `earlier` heads of the experts before it."""
+
+    def __init__(self, heads: int, earlier: int, sizes: Sizes) -> None:
+        super().__init__()
+        self.heads, self.earlier, self.width = heads, earlier, heads * sizes.head_dim
+        self.patch = nn.Conv2d(sizes.channels, self.width, sizes.patch, stride=sizes.patch)
+        # Uninitialised: `expert_rule` fills it from the run's generator.
+        self.position = nn.Parameter(torch.empty(1, sizes.grid**2, self.width))
+        self.token = nn.Parameter(torch.empty(1, 1, self.width))
+        self.layers = nn.ModuleList(
+            Layer(heads, earlier, sizes, last=i == sizes.layers - 1) for i in range(sizes.layers)
+        )
+        self.norm = nn.LayerNorm(self.width, EPSILON)
+
+    def embed_patches(self, x: Tensor) -> Tensor:
+        """Map images [B, channels, size, size] to embedded patches [B, N, d]."""
+        return self.patch(x).flatten(2).transpose(1, 2) + self.position  # type: ignore[no-any-return]
+
+    def extract_feature(self, r: Tensor) -> Tensor:
+        """Map [B, 1, d] of the last layer to the normalised feature [B, d]."""
+        return self.norm(r[:, 0])  # type: ignore[no-any-return]
+
+
+def expert_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+    """Fill a module with its first weights; return false for a module without a rule.
+
+    Weights are truncated N(0, 0.02), biases 0, patches as in torch, attention values the identity.
+    The first nine heads of the first expert attend to one patch each of the 3 x 3 around. Other
+    positions are N(0, 0.02).
+    """
+    if isinstance(module, nn.Conv2d):
+        bound = module.weight[0].numel() ** -0.5
+        module.weight.uniform_(-bound, bound, generator=generator)
+        assert module.bias is not None
+        module.bias.uniform_(-bound, bound, generator=generator)
+    elif isinstance(module, nn.Linear):
+        if name.endswith("attention.value"):
+            nn.init.eye_(module.weight)
+        else:
+            nn.init.trunc_normal_(module.weight, std=0.02, generator=generator)
+        if module.bias is not None:
+            module.bias.zero_()
+    elif isinstance(module, SpatialAttention):
+        if module.grid is not None:
+            module.position.normal_(std=0.02, generator=generator)
+            module.gate.fill_(1.0)
+            if module.local:
+                module.init_as_convolution()
+    elif isinstance(module, TaskAttention):
+        for weight in (module.query, module.key, module.value):
+            nn.init.trunc_normal_(weight, std=0.02, generator=generator)
+        module.bias.zero_()
+        module.scale.fill_(float(module.value.shape[0] - module.own))
+    elif isinstance(module, Expert):
+        nn.init.trunc_normal_(module.position, std=0.02, generator=generator)
+        module.token.zero_()
+        if module.earlier:
+            nn.init.trunc_normal_(module.token, std=0.02, generator=generator)
+    else:
+        return False
+    return True
+
+
+def join_heads(heads: Sequence[Tensor], channels: int) -> Tensor:
+    """Join every expert's [B, N, heads · c] to one [B, N, H, c], by experts, then heads."""
+    return torch.cat([_split_heads(h, channels) for h in heads], -2)
+
+
+def _split_heads(y: Tensor, channels: int) -> Tensor:
+    """Split the last dimension into heads of `channels` channels."""
+    return y.reshape(*y.shape[:-1], -1, channels)
+
+
+def _drop_path(branch: Tensor, drop: Tensor | None) -> Tensor:
+    """Multiply a branch by one number per image, for stochastic depth."""
+    return branch if drop is None else branch * drop[:, None, None]

@@ -1,0 +1,84 @@
+"""The network of dense expansion: experts that each read all earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from core.learning.networks.dne.backbone import DneBackbone
+from core.learning.networks.dne.chain import run_chain, run_expert
+from core.learning.networks.dne.expert import Expert, expert_rule
+from core.learning.networks.dne.packed import Packed
+from core.learning.networks.growing import GrowingNetwork, OlderFeatures
+from core.learning.networks.init import fill_weights
+from core.learning.networks.network import Network
+
+
+class ExpandedNetwork(GrowingNetwork):
+    """A growing network whose experts are measured in heads."""
+
+    family: ClassVar[str] = "dne"
+    backbone: DneBackbone
+
+    def __init__(self, plain: Network, sizes: Sequence[int] = ()) -> None:
+        """Add experts to a plain network.
+
+        Raises ValueError for a backbone that is no expert, and as `GrowingNetwork` does.
+        """
+        if not isinstance(plain.backbone, DneBackbone):
+            raise ValueError(
+                f"experts are added to the architecture dne, not to {type(plain.backbone).__name__}"
+            )
+        super().__init__(plain, sizes)
+
+    @staticmethod
+    def from_description(plain: Network, description: Mapping[str, Any]) -> ExpandedNetwork:
+        """Build from a plain network and the result of `describe`, for a strict load afterwards."""
+        return ExpandedNetwork(plain, description["experts"])
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the network for the manifest.
+
+        `experts`: heads of each expert after the first.
+        """
+        return {"family": self.family, "experts": [expert.heads for expert in self.experts]}
+
+    def list_experts(self) -> list[Expert]:
+        """Return all experts, the oldest first."""
+        return [self.backbone.expert, *self.experts]
+
+    def make_expert(self, size: int) -> Expert:
+        """Return an expert with `size` heads, of uninitialised memory."""
+        return Expert(size, sum(e.heads for e in self.list_experts()), self.backbone.sizes)
+
+    def init_expert(self, expert: nn.Module, generator: torch.Generator) -> None:
+        """Draw a new expert's first weights from the generator."""
+        fill_weights(expert, expert_rule, generator)
+
+    def packed(self) -> Packed:
+        """Pack the older experts' present weights, for passes in training.
+
+        The caller holds the result; the network does not.
+        """
+        # Without the newest expert, which moves in every step.
+        return Packed(self.list_experts()[:-1])
+
+    def forward_older(self, x: Tensor, packed: Packed | None = None) -> OlderFeatures:
+        """Return outputs of all experts but the newest, without a graph.
+
+        packed: used instead of the experts if given.
+        """
+        with torch.no_grad():
+            # Without a graph: older experts are frozen, and activations of all of them would fill
+            # the memory.
+            outputs = run_chain(self.list_experts()[:-1], x) if packed is None else packed.run(x)
+        return OlderFeatures(outputs.features, outputs)
+
+    def forward_newest(
+        self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None
+    ) -> Tensor:
+        """Return the newest expert's feature [B, d], with a graph."""
+        return run_expert(self.list_experts()[-1], old.intermediates, x, drop_path).features[-1]

@@ -1,0 +1,1 @@
+"""Networks that are linear in their trained weights, and their derivatives."""

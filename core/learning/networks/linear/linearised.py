@@ -1,0 +1,295 @@
+"""A network that is linear in its trained weights: a first-order expansion around frozen weights.
+
+features(x) = g(x; ψ0) + D_ψ g(x; ψ0) · ψ (Mu et al. 2020; Shon et al. 2022, DLCFT, equation 6). ψ0
+is the edited backbone (`edits.py`), stored once and shared by all versions. ψ, the displacement,
+starts at zero and is trained. Before ψ0 is frozen the network is a plain one with the edited
+activations, for a base that has random weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from core.learning.networks.backbone import contiguous_copy
+from core.learning.networks.linear.dual import Dual, NoRule, as_dual
+from core.learning.networks.linear.edits import fold_batch_norms, replace_relu
+from core.learning.networks.network import MAX_GROUPS, Network
+
+BACKBONE = "backbone."
+DISPLACEMENT = "displacement."
+REFERENCE = "reference."
+
+
+class LinearisedNetwork(Network):
+    """A network whose features are linear in a displacement of the frozen backbone.
+
+    `forward` has the arguments of a plain network's. `slope`: of the LeakyReLUs; 0 leaves ReLU.
+    `fixed_head`: the derivative is read by frozen rows W_ref (`reference`). Logits W g(x; ψ0) + b +
+    W_ref D_ψ g · ψ are then linear in (ψ, W, b) together and not only in each.
+    """
+
+    family: ClassVar[str] = "linearised"
+    # Logits combine value and derivative separately, so their sum is not enough.
+    takes_features: ClassVar[bool] = False
+
+    def __init__(self, plain: Network, *, slope: float, fixed_head: bool, frozen: bool) -> None:
+        """Take over the modules of a plain network.
+
+        Raises ValueError for a backbone that cannot be folded.
+        """
+        super().__init__(plain.backbone, plain.scenario)
+        self.classes, self.head = plain.classes, plain.head
+        self.head_classes, self.heads = plain.head_classes, plain.heads
+        self.pretrained = plain.pretrained
+        self.slope = slope
+        self.fixed_head = fixed_head
+        self.frozen = False
+        self.displacement = NestedParameters()
+        self.reference = NestedParameters()
+        self._by_jvp = False
+        self._base: str | None = None  # digest of ψ0 that a load checks
+        replace_relu(self.backbone, slope)
+        if frozen:
+            self.freeze_backbone()
+
+    @staticmethod
+    def from_description(plain: Network, description: Mapping[str, Any]) -> LinearisedNetwork:
+        """Build from a plain network and the result of `describe`, for a strict load afterwards."""
+        network = LinearisedNetwork(
+            plain,
+            slope=description["slope"],
+            fixed_head=description["fixed_head"],
+            frozen=description["frozen"],
+        )
+        network._base = description["base"]
+        network._make_room(description["references"])
+        return network
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the network for the manifest.
+
+        `references` names the heads that have frozen rows, a task's by its number. `base`: the
+        digest of ψ0, without which a displacement is meaningless; null before it is frozen.
+        """
+        return {
+            "family": self.family,
+            "slope": self.slope,
+            "fixed_head": self.fixed_head,
+            "frozen": self.frozen,
+            "references": list(self.references),
+            "base": self.hash_backbone() if self.frozen else None,
+        }
+
+    def hash_backbone(self) -> str:
+        """Return the sha256 of ψ0: names, shapes and bytes of the backbone."""
+        digest = hashlib.sha256()
+        for name, tensor in self.backbone.state_dict().items():
+            # Names and shapes too: the same bytes in another arrangement are another base.
+            digest.update(f"{name} {list(tensor.shape)} {tensor.dtype}\n".encode())
+            digest.update(contiguous_copy(tensor).flatten().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    def load_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Copy all stored parts into the network.
+
+        Raises ValueError as a plain network does, and for a backbone other than the described ψ0.
+        """
+        super().load_parts(parts)
+        # Checked at each load: on another base the network would still predict, and wrongly.
+        if self._base is not None and self.hash_backbone() != self._base:
+            raise ValueError("the backbone is not the base that the displacement was learned on")
+
+    # ψ0 and ψ.
+
+    def freeze_backbone(self) -> None:
+        """Make the present backbone ψ0: fold its norms, and start every displacement at zero."""
+        fold_batch_norms(self.backbone)
+        for name, parameter in self.backbone.named_parameters():
+            # Gradients go to the displacement alone.
+            parameter.requires_grad_(False)
+            self.displacement.add_parameter(name, nn.Parameter(torch.zeros_like(parameter)))
+        self.frozen = True
+
+    def take_shape(self, names: set[str]) -> None:
+        """Match a state dict's names: freeze if it is of a frozen network, and add frozen rows."""
+        if not self.frozen and any(name.startswith(DISPLACEMENT) for name in names):
+            self.freeze_backbone()
+        heads = {name.removeprefix(REFERENCE) for name in names if name.startswith(REFERENCE)}
+        # Sorted, since a set has no order, and that of the buffers is part of the state dict.
+        self._make_room(sorted(heads - set(self.references)))
+
+    def _make_room(self, references: Iterable[str]) -> None:
+        """Add frozen rows of zeros for heads, to be loaded."""
+        for name in references:
+            head = self.head if name == "shared" else self.heads[name]
+            self.set_reference(name, torch.zeros_like(head.weight, requires_grad=False))  # type: ignore[union-attr,arg-type]
+
+    @property
+    def references(self) -> dict[str, Tensor]:
+        """Frozen rows by head: "shared", or a task's number."""
+        return dict(self.reference.named_buffers())
+
+    def set_reference(self, name: str, rows: Tensor) -> None:
+        """Set the frozen rows [classes, width] of a head. Raises ValueError when they are set."""
+        if name in self.references:
+            raise ValueError(f"the frozen rows of {name} are set already")
+        self.reference.register_buffer(name, rows)
+
+    # Forward passes.
+
+    def features(self, x: Tensor, task: int | None = None) -> Tensor:
+        """Map [B, channels, size, size] to [B, width]: the sum of value and derivative."""
+        value, tangent = self.compute_expansion(x)
+        return value if tangent is None else value + tangent
+
+    def compute_expansion(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the value g(x; ψ0) and the derivative D_ψ g(x; ψ0) · ψ, [B, width] each.
+
+        The derivative is None before ψ0 is frozen.
+        """
+        if not self.frozen:
+            return self.backbone(x), None
+        if not self._by_jvp:
+            try:
+                return self.by_dual_numbers(x)
+            except NoRule:
+                # Later passes need not try again.
+                self._by_jvp = True
+        return self.jvp(x)
+
+    def by_dual_numbers(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Expand by dual numbers: as many operations as `jvp`, and less memory in training."""
+        moved: dict[str, Tensor | None] = dict(self.displacement.named_parameters())
+        with as_dual(self.backbone, moved):
+            # The image does not move, so it has no derivative.
+            out = self.backbone(Dual(x, None))
+        return out.x, out.dx
+
+    def jvp(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Expand by torch's forward-mode differentiation, where dual numbers have no rule."""
+        psi0 = {name: p.detach() for name, p in self.backbone.named_parameters()}
+        psi = dict(self.displacement.named_parameters())
+
+        def run_backbone(weights: dict[str, Tensor]) -> Tensor:
+            return torch.func.functional_call(self.backbone, weights, (x,))  # type: ignore[no-any-return]
+
+        fast = torch.backends.mha.get_fastpath_enabled()
+        # Neither the fast path nor fused attention supports forward-mode differentiation.
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            with sdpa_kernel(SDPBackend.MATH):
+                expansion = torch.func.jvp(run_backbone, (psi0,), (psi,))
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
+        return expansion[0], expansion[1]
+
+    def forward(self, x: Tensor, task: int | None = None) -> Tensor:
+        """Map [B, channels, size, size] to logits [B, classes]."""
+        value, tangent = self.compute_expansion(x)
+        return self.combine_logits(value, tangent, task)
+
+    def combine_logits(
+        self, value: Tensor, tangent: Tensor | None, task: int | None = None
+    ) -> Tensor:
+        """Return the logits [B, classes] of an expansion."""
+        if tangent is None:
+            return self.logits(value, task)
+        if not self.fixed_head:
+            return self.logits(value + tangent, task)
+        return self.logits(value, task) + tangent @ self.readout_rows(task).T
+
+    def vjp(self, x: Tensor, u: Tensor) -> dict[str, Tensor]:
+        """Return the vector-Jacobian product (D_ψ g)ᵀ u by displacement, summed over examples.
+
+        u: [B, width]. The product does not depend on ψ: it is ordinary backpropagation through the
+        network at ψ0.
+        """
+        leaves = {name: p.detach().requires_grad_() for name, p in self.backbone.named_parameters()}
+        with torch.enable_grad():
+            value = torch.func.functional_call(self.backbone, leaves, (x,))
+        grads = torch.autograd.grad(value, list(leaves.values()), u, allow_unused=True)
+        return {
+            f"{DISPLACEMENT}{name}": torch.zeros_like(leaf) if g is None else g
+            for (name, leaf), g in zip(leaves.items(), grads, strict=True)
+        }
+
+    def frozen_logits(self, x: Tensor, task: int | None = None) -> Tensor:
+        """Return the logits [B, classes] of ψ0 through the readout rows.
+
+        Their gradient by ψ0 is D_ψ of the logits for any ψ; curvature is measured on them.
+        """
+        return self.backbone(x) @ self.readout_rows(task).T  # type: ignore[no-any-return]
+
+    def readout_rows(self, task: int | None = None) -> Tensor:
+        """Return the rows [classes, width] by which logits read the derivative."""
+        if self.fixed_head:
+            return self.references[self.reference_name(task)]
+        return self.head_rows(task)
+
+    def head_rows(self, task: int | None = None) -> Tensor:
+        """Return a head's own rows [classes, width]."""
+        return self._get_head(task).weight  # type: ignore[return-value]
+
+    def reference_name(self, task: int | None = None) -> str:
+        """Return the name of a head's frozen rows: "shared", or the task's number."""
+        return str(task) if self.scenario == "task" else "shared"
+
+    # Depth and parts.
+
+    def depth_groups(self) -> list[list[str]]:
+        """Return the groups of a plain network, with displacements for weights once frozen."""
+        if not self.frozen:
+            return super().depth_groups()
+        heads = [name for name in self.state_dict() if name.startswith(("head.", "heads."))]
+        groups = [heads]
+        for stage in reversed(range(len(self.backbone.stage_prefixes))):
+            names = [f"{DISPLACEMENT}{name}" for name in self._list_displaced(stage)]
+            if len(groups) < MAX_GROUPS:
+                groups.append(names)
+            else:
+                groups[-1] = names + groups[-1]
+        return groups
+
+    def part_names(self) -> dict[str, list[str]]:
+        """Return the parts of a plain network, and `displacement.k` for each stage.
+
+        The backbone never changes. Frozen rows of heads are parts of their own, `reference.<head>`,
+        which never change either.
+        """
+        names = super().part_names()
+        for name in self.references:
+            names[f"{REFERENCE}{name}"] = [f"{REFERENCE}{name}"]
+        if self.frozen:
+            for stage in range(len(self.backbone.stage_prefixes)):
+                names[f"{DISPLACEMENT}{stage + 1}"] = [
+                    f"{DISPLACEMENT}{name}" for name in self._list_displaced(stage)
+                ]
+        return names
+
+    def _list_displaced(self, stage: int) -> list[str]:
+        """Return a stage's names that have a displacement."""
+        parameters = {name for name, _ in self.backbone.named_parameters()}
+        return [name for name in self.backbone.stage_names(stage) if name in parameters]
+
+
+class NestedParameters(nn.Module):
+    """Parameters and buffers under the dotted names of another module."""
+
+    def add_parameter(self, name: str, parameter: nn.Parameter) -> None:
+        """Add a parameter under a name such as `layer1.0.conv1.weight`."""
+        first, _, remainder = name.partition(".")
+        if not remainder:
+            self.register_parameter(first, parameter)
+            return
+        child = self._modules.get(first)
+        if child is None:
+            child = NestedParameters()
+            self.add_module(first, child)
+        assert isinstance(child, NestedParameters)
+        child.add_parameter(remainder, parameter)

@@ -1,0 +1,324 @@
+"""A backbone with its heads: the unit that is trained, measured, stored in parts, and rebuilt.
+
+Scenarios `class` and `data` have one head whose rows are the known classes; `task` has a head per
+task. Depth and storage follow the backbone's stages. A depth group is a set of names that are
+trained or frozen together. A part holds the tensors of one stage or head, so tensors that training
+cannot change are stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from core.learning.networks.backbone import Backbone, contiguous_copy, copy_checked
+from core.learning.networks.heads import Head, check_init
+
+SCENARIOS = ("data", "task", "class")
+MAX_GROUPS = 5
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """The heads of a network: `classes` for one head (data, class), `tasks` for one each (task).
+
+    Classes are the names of a head's outputs. `make` makes a head of zeros from the width of the
+    features and the number of outputs.
+    """
+
+    classes: tuple[str, ...] = ()
+    tasks: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    make: Callable[[int, int], Head] = Head
+
+    @staticmethod
+    def from_manifest(manifest: Mapping[str, Any]) -> HeadSpec:
+        """Read a manifest's `classes` and `heads`; either may be missing or null."""
+        heads = manifest.get("heads") or []
+        return HeadSpec(
+            tuple(manifest.get("classes") or ()),
+            tuple((int(head["task"]), tuple(head["classes"])) for head in heads),
+        )
+
+
+class Network(nn.Module):
+    """A network whose `forward` maps normalised images to logits.
+
+    Images are float [B, channels, size, size], logits [B, classes (of the task)]. Other families
+    (`families.py`) derive from this class and add parameters of their own. `pretrained`: False
+    where the backbone's weights are random. `renamed`: prefix of tensor names in older snapshots →
+    prefix now.
+    """
+
+    family: ClassVar[str] = "plain"
+    renamed: ClassVar[Mapping[str, str]] = {}  # old prefix of tensor names → present prefix
+    takes_features: ClassVar[bool] = True  # accepts features [B, width] in place of images
+
+    def __init__(self, backbone: Backbone, scenario: str, heads: HeadSpec | None = None) -> None:
+        """Build the heads of zeros. Raises ValueError for an unknown scenario or repeated class."""
+        super().__init__()
+        if scenario not in SCENARIOS:
+            raise ValueError(f"unknown scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
+        heads = heads or HeadSpec()
+        self.backbone = backbone
+        self.scenario = scenario
+        self.pretrained = True  # False: the backbone's weights are random
+        self._make_head = heads.make
+        self.classes: list[str] = []
+        self.head_classes: dict[int, list[str]] = {}
+        self.head: Head | None = None
+        self.heads = nn.ModuleDict()
+        if scenario == "task":
+            for task, names in heads.tasks:
+                self.head_classes[task] = _check_unique(names)
+                self.heads[str(task)] = heads.make(backbone.width, len(names))
+        else:
+            self.classes = _check_unique(heads.classes)
+            self.head = heads.make(backbone.width, len(self.classes))
+
+    def describe(self) -> dict[str, Any] | None:
+        """Return what the manifest needs besides architecture and heads; None if nothing."""
+        return None
+
+    def current_name(self, name: str) -> str:
+        """Return the present name of a tensor of an older snapshot, or of its optimizer."""
+        for before, now in self.renamed.items():
+            if name.startswith(before):
+                return now + name.removeprefix(before)
+        return name
+
+    def take_shape(self, names: set[str]) -> None:
+        """Take the shape of a state dict with these names.
+
+        Only families that change shape during a task override this.
+        """
+
+    def features(self, x: Tensor, task: int | None = None) -> Tensor:
+        """Map images [B, channels, size, size] to features [B, width].
+
+        `task` matters in families with features per task. Features [B, width] in place of images
+        are returned unchanged. Features with several readers are thus computed once
+        (`core/learning/data/features.py`, `core/learning/data/held_out_features.py`).
+        """
+        return x if x.dim() == 2 else self.backbone(x)
+
+    def logits(self, features: Tensor, task: int | None = None) -> Tensor:
+        """Map [B, width] to logits in the order of `classes_of(task)`.
+
+        Raises ValueError for a missing head.
+        """
+        return self._get_head(task)(features)  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor, task: int | None = None) -> Tensor:
+        """Map [B, channels, size, size] to logits [B, classes]."""
+        return self.logits(self.features(x, task), task)
+
+    def classes_of(self, task: int | None = None) -> list[str]:
+        """Return class labels in the order of logits.
+
+        In the task scenario `task` names the head. Raises ValueError if it is unknown.
+        """
+        if self.scenario != "task":
+            return self.classes
+        self._get_head(task)
+        assert task is not None
+        return self.head_classes[task]
+
+    def head_tasks(self) -> list[int | None]:
+        """Return the heads' tasks in the order of learning, or [None] for a single head."""
+        return list(self.head_classes) if self.scenario == "task" else [None]
+
+    def first_class(self, task: int | None) -> int:
+        """Return the number of a head's first class.
+
+        The classes of all heads are counted one after the other.
+        """
+        heads = self.head_tasks()
+        return sum(len(self.classes_of(head)) for head in heads[: heads.index(task)])
+
+    def _get_head(self, task: int | None) -> nn.Module:
+        """Return a task's head. Raises ValueError if there is none."""
+        if self.head is not None:
+            return self.head
+        if task is None:
+            raise ValueError("in the task scenario the task must be named")
+        if str(task) not in self.heads:
+            raise ValueError(f"the network has no head for task {task}")
+        return self.heads[str(task)]
+
+    def grow(
+        self, task: int, classes: Sequence[str], init: str, generator: torch.Generator
+    ) -> None:
+        """Add a task's classes. Old rows stay bit-identical; known classes add no row.
+
+        Grown parameters are new objects: build the optimizer afterwards. `init`: "zero" or
+        "default". Raises ValueError for an unknown class in the data scenario once its classes are
+        fixed, for a repeated class, and for an unknown init.
+        """
+        names = _check_unique(classes)
+        check_init(init)
+        if self.scenario == "task":
+            known_classes = self.head_classes.setdefault(task, [])
+            if str(task) not in self.heads:
+                # A new head goes to the device and dtype of the backbone.
+                fresh = self._make_head(self.backbone.width, 0)
+                like = next(self.backbone.parameters())
+                self.heads[str(task)] = fresh.to(like.device, like.dtype)
+            head = self.heads[str(task)]
+        else:
+            known_classes = self.classes
+            assert self.head is not None
+            head = self.head
+        new = [name for name in names if name not in set(known_classes)]
+        if self.scenario == "data" and known_classes and new:
+            raise ValueError(
+                f"the class {new[0]!r} is not among the model's classes: "
+                f"{', '.join(known_classes[:20])}"
+            )
+        assert isinstance(head, Head)
+        head.grow(len(new), init, generator)
+        known_classes.extend(new)
+
+    def depth_groups(self) -> list[list[str]]:
+        """Return state-dict names per depth: [heads, last stage, …, first].
+
+        Group 5 also has all stages before it. Depth d trains the first d groups. With fewer than
+        five groups the greater depths are the same. Final norm layers belong to the last stage.
+        """
+        groups = [[name for name in self.state_dict() if not name.startswith("backbone.")]]
+        for stage in reversed(range(len(self.backbone.stage_prefixes))):
+            names = [f"backbone.{name}" for name in self.backbone.stage_names(stage)]
+            if len(groups) < MAX_GROUPS:
+                groups.append(names)
+            else:
+                # All earlier stages share the last group, so that depth 5 means the whole network
+                # everywhere.
+                groups[-1] = names + groups[-1]
+        return groups
+
+    def trainable_names(self, depth: int) -> set[str]:
+        """Return the names of the parameters (not buffers) that are trained at depth 1 … 5.
+
+        Raises ValueError for another depth.
+        """
+        if not 1 <= depth <= MAX_GROUPS:
+            raise ValueError(f"depth must lie between 1 and {MAX_GROUPS}, not {depth}")
+        moving = {name for group in self.depth_groups()[:depth] for name in group}
+        # Buffers belong to a stage as well, but no gradient moves them.
+        return moving & {name for name, _ in self.named_parameters()}
+
+    def part_names(self) -> dict[str, list[str]]:
+        """Return each part's state-dict names, by part name.
+
+        Parts are `backbone.1` (input side) … `backbone.k`, then the heads.
+        """
+        names = {
+            f"backbone.{stage + 1}": [
+                f"backbone.{name}" for name in self.backbone.stage_names(stage)
+            ]
+            for stage in range(len(self.backbone.stage_prefixes))
+        }
+        if self.head is not None:
+            # A part for each head, so that a task of the task scenario stores its own alone.
+            names["head"] = [f"head.{name}" for name in self.head.state_dict()]
+        for task in self.head_classes:
+            tensors = self.heads[str(task)].state_dict()
+            names[f"head.{task}"] = [f"heads.{task}.{name}" for name in tensors]
+        return names
+
+    def copy_parts(self, state: Mapping[str, Tensor] | None = None) -> dict[str, dict[str, Tensor]]:
+        """Return every tensor of the network by part: contiguous copies on the CPU.
+
+        `state`: another state dict of this network to take them from.
+        """
+        state = self.state_dict() if state is None else state
+        return {
+            part: {name: contiguous_copy(state[name]) for name in names}
+            for part, names in self.part_names().items()
+        }
+
+    def copy_parameters(self, without: Collection[str] = ()) -> dict[str, Tensor]:
+        """Return the parameters by name, except for those named in `without`."""
+        return {
+            # Copied and on the CPU: training changes the parameters in place.
+            name: p.detach().cpu().contiguous().clone()
+            for name, p in self.named_parameters()
+            if name not in without
+        }
+
+    def load_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Copy all stored parts into the network.
+
+        Raises ValueError that names a missing or extra tensor, or one of another shape or dtype.
+        """
+        self._load_exact_parts(parts, self.part_names())
+
+    def load_backbone_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Copy in the backbone's parts alone: a base taken from another model's version.
+
+        Raises ValueError as `load_parts` does.
+        """
+        backbone_parts = {
+            part: names for part, names in self.part_names().items() if part.startswith("backbone.")
+        }
+        self._load_exact_parts(parts, backbone_parts)
+
+    def _load_exact_parts(
+        self, parts: Mapping[str, Mapping[str, Tensor]], wanted: Mapping[str, list[str]]
+    ) -> None:
+        """Copy parts into the network, which must be exactly those in `wanted`.
+
+        Raises ValueError as `load_parts` does.
+        """
+        # All part names are checked before anything is copied.
+        for part in parts:
+            if part not in wanted:
+                raise ValueError(f"unknown part {part}")
+        state = self.state_dict()
+        for part, names in wanted.items():
+            if part not in parts:
+                raise ValueError(f"the part {part} is missing")
+            for name in parts[part]:
+                if name not in names:
+                    raise ValueError(f"the part {part} holds an unknown tensor: {name}")
+            for name in names:
+                if name not in parts[part]:
+                    raise ValueError(f"the part {part} lacks the tensor {name}")
+                copy_checked(name, state[name], parts[part][name])
+
+
+@contextmanager
+def in_eval(network: Network) -> Iterator[None]:
+    """Put a network into eval mode in the context, and restore every module's mode afterwards."""
+    # By module: frozen ones are in eval mode while the others train. A network that is in eval mode already, as between
+    # the tasks of an evaluation, costs nothing.
+    training = [module for module in network.modules() if module.training]
+    if training:
+        network.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def part_type(part: str) -> str:
+    """Return the type of a part: `backbone`, `head`, or a family's own.
+
+    It is the first word of the part's name.
+    """
+    return part.partition(".")[0]
+
+
+def _check_unique(classes: Sequence[str]) -> list[str]:
+    """Return the classes as a list. Raises ValueError for a repeated class."""
+    names_so_far: set[str] = set()
+    for name in classes:
+        if name in names_so_far:
+            raise ValueError(f"the class {name!r} is named twice")
+        names_so_far.add(name)
+    return list(classes)

@@ -1,0 +1,156 @@
+"""Number formats and kernels of a job, as its recipe requests for its device.
+
+On a CPU nothing is set: with a fixed number of threads its kernels give the same bits each time. On
+CUDA, TF32 is off for the whole job, since a recipe's "float32" means all 23 bits, backward passes
+and consolidation included; training in bfloat16 is the fast way. With `deterministic`, kernels that
+add in no fixed order are avoided where there are others. A job that is resumed on the same kind of
+GPU then ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from core.learning.precision import Format, choose_format, full_precision, has_fast_bfloat16
+from core.learning.recipe import Recipe
+
+_NO_FIXED_ORDER = re.compile(
+    r"(?P<name>.+?) (?:does not have a deterministic implementation|defaults to a "
+    r"non-deterministic algorithm)(?s:.*)"
+)
+_CUBLAS = "this operation is not deterministic because it uses CuBLAS"
+CUBLAS_NAME = "cuBLAS"
+
+
+class Numerics:
+    """Number format of training and choice of kernels of one job.
+
+    Attributes:
+        format: of forward passes in training; evaluation is in float32.
+        deterministic: as in the recipe.
+        operations: names of operations that ran without a deterministic kernel, in the order of
+            their first run.
+    """
+
+    def __init__(self, recipe: Recipe, device: torch.device) -> None:
+        self.format: Format = choose_format(recipe.precision, device)
+        self.deterministic = recipe.deterministic
+        self.operations: list[str] = []
+        self._device = device
+
+    def iter_warnings(self) -> Iterator[str]:
+        """Yield warnings for a person before the job begins."""
+        if self.format == "bfloat16" and self._device.type == "cpu" and not has_fast_bfloat16():
+            yield (
+                "this CPU has no instructions for bfloat16 (avx512_bf16 or AMX), so precision "
+                '"bfloat16" is slower here than "float32": send "auto" or "float32", or run the '
+                "job on a machine that "
+                "has them"
+            )
+
+    def iter_remarks(self) -> Iterator[str]:
+        """Yield lines for the job's log, where the job differs from the default on a CPU."""
+        if self.format == "bfloat16":
+            yield (
+                "Forward passes of training are in bfloat16; weights, sums and all evaluation "
+                "are in float32."
+            )
+        if not self.deterministic and self._device.type == "cuda":
+            yield (
+                "deterministic is false: kernels are chosen for speed, and the same job may end "
+                "with other bits, also when it is resumed."
+            )
+        elif not self.deterministic:
+            yield (
+                "deterministic is false, which changes nothing on a CPU: its kernels give the "
+                "same bits anyway."
+            )
+
+    @contextmanager
+    def apply_flags(self) -> Iterator[None]:
+        """Set the process's flags for the job, and restore them afterwards."""
+        if self._device.type != "cuda":
+            yield
+            return
+        with ExitStack() as stack:
+            stack.enter_context(full_precision(self._device))
+            stack.enter_context(_configure_cudnn(self.deterministic))
+            if self.deterministic:
+                stack.enter_context(_use_deterministic_kernels())
+                stack.enter_context(self._record_warnings())
+            yield
+
+    @contextmanager
+    def _record_warnings(self) -> Iterator[None]:
+        """Record torch's warnings of operations without a deterministic kernel; show all others."""
+        with warnings.catch_warnings():
+            show = warnings.showwarning
+
+            def record_operation(message: Warning | str, *arguments: Any, **named: Any) -> None:
+                name = operation_of(str(message))
+                if name is None:
+                    show(message, *arguments, **named)
+                elif name not in self.operations:
+                    self.operations.append(name)
+
+            warnings.showwarning = record_operation
+            # Python shows a warning once per process, but each job must record its operations.
+            warnings.filterwarnings("always", message=".*determinis")
+            yield
+
+
+def operation_of(warning: str) -> str | None:
+    """Return the operation that torch reports as without a deterministic kernel.
+
+    Returns None for any other warning.
+    """
+    # By the text, since torch gives these warnings no class of their own.
+    match = _NO_FIXED_ORDER.fullmatch(warning)
+    if match is not None:
+        return match["name"]
+    return CUBLAS_NAME if _CUBLAS in warning else None
+
+
+@contextmanager
+def _use_deterministic_kernels() -> Iterator[None]:
+    """Use deterministic kernels where there are any, and warn where there are none.
+
+    torch also fills new memory with NaN in this mode, to find mistakes; that costs time and is
+    switched off. Flash and memory-efficient attention add gradients in no fixed order: attention is
+    multiplied out.
+    """
+    enabled, warn_only = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    # Warnings and no errors: a job with one such operation is worth more than none, and the
+    # manifest names it.
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+        torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _configure_cudnn(deterministic: bool) -> Iterator[None]:
+    """Choose convolution kernels that give the same bits each time, or the fastest ones tried."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.deterministic, cudnn.benchmark
+    # `benchmark` times the kernels and takes the fastest, which may be another one each time.
+    cudnn.deterministic, cudnn.benchmark = deterministic, not deterministic
+    try:
+        yield
+    finally:
+        cudnn.deterministic, cudnn.benchmark = before

@@ -1,0 +1,108 @@
+"""Predictions of classes from logits, and the leaders by which a head of fewer classes predicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from core.learning.problems.problem import Prediction
+
+
+@dataclass(frozen=True)
+class Answers(Prediction):
+    """Predictions of a version for N images, on the CPU.
+
+    The last leader below row k is the best of the first k classes, which an older version knew. The
+    last three have the smallest integer type that holds the head's rows; None in older files
+    without them.
+
+    Attributes:
+        rows: int32 [N], predicted rows of the head: indices into `Network.classes_of`.
+        probabilities: float16 [N], of the predicted row, in the softmax of the method's logits over
+            the version's temperature.
+        targets: [N], the true rows.
+        leaders: the rows of each image that score higher than all rows before them, ascending,
+            image after image.
+        leader_counts: [N], number of leaders of each image.
+    """
+
+    rows: Tensor
+    probabilities: Tensor
+    targets: Tensor | None = None
+    leaders: Tensor | None = None
+    leader_counts: Tensor | None = None
+
+    def mask_correct(self, targets: Tensor) -> Tensor:
+        """Return bool [N], true where the predicted row is the target, int64 [N]."""
+        return self.rows == targets
+
+
+def answers_of(logits: Tensor, targets: Tensor, temperature: float) -> Answers:
+    """Return the predictions of logits [N, classes], with the softmax of logits / temperature.
+
+    targets: int64 [N], the true rows.
+    """
+    leaders, counts = find_running_maxima(logits)
+    integers = smallest_integers(logits.shape[1])
+    return Answers(
+        *pick_rows(logits, temperature),
+        targets.to(integers),
+        leaders.to(integers).cpu(),
+        counts.to(integers).cpu(),
+    )
+
+
+def pick_rows(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return the rows with the highest logits, int32 [N], and their probabilities, float16 [N].
+
+    Both are on the CPU.
+    """
+    row = logits.argmax(1, keepdim=True)
+    probabilities = (logits.float() / temperature).softmax(1).gather(1, row)
+    # Half precision is enough to show a probability, and a quarter of the bytes is stored.
+    return row.squeeze(1).int().cpu(), probabilities.squeeze(1).half().cpu()
+
+
+def join_answers(parts: Sequence[Answers], classes: int) -> Answers:
+    """Concatenate predictions of one head with `classes` classes."""
+    # An empty part, so that a task without images has tensors of the right types.
+    none = torch.zeros(0, dtype=smallest_integers(classes))
+    empty = Answers(
+        torch.zeros(0, dtype=torch.int32), torch.zeros(0, dtype=torch.float16), none, none, none
+    )
+    listed = [empty, *parts]
+    names = [field.name for field in fields(Answers)]
+    return Answers(*(torch.cat([getattr(part, name) for part in listed]) for name in names))
+
+
+def find_running_maxima(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Find the columns that score higher than all columns before them, ascending, for each row.
+
+    `argmax` of the first k columns is the last such column below k: both take the lowest of equal
+    scores.
+
+    Args:
+        scores: [B, C].
+
+    Returns:
+        The columns of all rows one after the other, and their number by row [B].
+    """
+    scores = scores.nan_to_num(
+        nan=math.inf, posinf=math.inf, neginf=-math.inf
+    )  # argmax treats nan as the greatest value
+    # The first column has none before it, so it always leads.
+    leads = torch.ones_like(scores, dtype=torch.bool)
+    leads[:, 1:] = scores[:, 1:] > scores.cummax(1).values[:, :-1]
+    return leads.nonzero()[:, 1], leads.sum(1)
+
+
+def smallest_integers(classes: int) -> torch.dtype:
+    """Choose the smallest integer type that holds a head's rows and their number."""
+    # At most 255: the number of leaders, up to the number of rows, must fit as well.
+    if classes <= torch.iinfo(torch.uint8).max:
+        return torch.uint8
+    return torch.int16 if classes <= torch.iinfo(torch.int16).max else torch.int32

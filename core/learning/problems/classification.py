@@ -1,0 +1,145 @@
+"""Classification: each image has one label, which is one of the known classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from core.contract import problem as names
+from core.learning.problems.class_answers import Answers, answers_of, join_answers
+from core.learning.problems.problem import DataError, Learner, Measure, Problem
+from core.learning.problems.registration import PROBLEMS, register
+
+_LATER = ("targets", "leaders", "leader_counts")
+"""Tensors that older files lack."""
+
+
+@register
+class Classification(Problem[Answers]):
+    """The problem `classification`: targets are int64 rows of a head, one row for each class."""
+
+    name = names.CLASSIFICATION
+    description = "Each image has exactly one label, which is one of the known classes."
+    source = "The setting of the methods' papers"
+    primary_measure = Measure(
+        "accuracy", "accuracy", "Share of the held-out images that are classified correctly."
+    )
+    has_classes = True
+    onnx_outputs = ("probabilities",)
+
+    def read_labels(self, labels: Tensor, names: Sequence[str], outputs: Sequence[str]) -> Tensor:
+        """Return labels as rows of a head with the classes `outputs`, matched by name: int64 [N].
+
+        Raises DataError for other names.
+        """
+        row = {name: i for i, name in enumerate(outputs)}
+        present = set(labels.unique().tolist())  # type: ignore[no-untyped-call]
+        missing = [name for i, name in enumerate(names) if i in present and name not in row]
+        if missing:
+            raise DataError(f"the network does not know {', '.join(missing[:5])}")
+        # Names without a row have no image, as was checked: -1 is never read.
+        return torch.tensor([row.get(name, -1) for name in names])[labels]
+
+    def list_outputs(self, names: Sequence[str]) -> list[str]:
+        """Return the classes: each has a row of the head."""
+        return list(names)
+
+    def list_needed_outputs(self, labels: Tensor, names: Sequence[str]) -> list[str]:
+        """Return the classes that have images."""
+        return [names[i] for i in labels.unique().tolist()]  # type: ignore[no-untyped-call]
+
+    def split_rows(self, targets: Tensor, share: float, order: Tensor) -> tuple[Tensor, Tensor]:
+        """Split rows as in `Problem`, stratified: every class keeps at least one training row.
+
+        targets: int64 [N].
+        """
+        validation: list[Tensor] = []
+        for c in targets.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
+            members = (targets == c).nonzero().squeeze(1)
+            members = members[order[members].argsort(stable=True)]
+            # Rounded half up, and one image of each class is left to train on.
+            n = min(int(members.numel() * share + 0.5), members.numel() - 1)
+            validation.append(members[:n])
+        validation_rows = torch.cat(validation).sort().values
+        keep = torch.ones(targets.numel(), dtype=torch.bool)
+        keep[validation_rows] = False
+        return keep.nonzero().squeeze(1), validation_rows
+
+    def warn_of_outputs(self, outputs: int) -> str:
+        """Return a warning about a single class."""
+        if outputs != 1:
+            return ""
+        return (
+            "there is one class only: nothing to tell apart, and accuracy is 1 whatever is learned"
+        )
+
+    def loss(self, outputs: Tensor, targets: Tensor, among: Tensor | None = None) -> Tensor:
+        """Return the mean cross-entropy; `among`: the classes that the softmax is over."""
+        # In bfloat16 the softmax would lose digits that the loss needs.
+        outputs = outputs.float()
+        if among is not None:
+            outputs = outputs.index_select(1, among)
+            # `among` is ascending, so the position of a row is its class within the task.
+            targets = torch.searchsorted(among, targets)
+        return functional.cross_entropy(outputs, targets)
+
+    def decode(self, outputs: Tensor, targets: Tensor, temperature: float) -> Answers:
+        """Return the predicted rows, with their softmax of outputs / temperature."""
+        return answers_of(outputs, targets, temperature)
+
+    def join(self, parts: Sequence[Answers], outputs: int) -> Answers:
+        """Concatenate predictions of one head."""
+        return join_answers(parts, outputs)
+
+    def read_prediction(self, tensors: Mapping[str, Tensor]) -> Answers:
+        """Return stored predictions; older ones lack targets and leaders."""
+        return Answers(
+            tensors["rows"], tensors["probabilities"], *(tensors.get(name) for name in _LATER)
+        )
+
+    def score_outputs(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return bool [N], true where the target has the highest output."""
+        return outputs.argmax(1).cpu() == targets
+
+    def score(self, prediction: Answers, targets: Tensor) -> Tensor:
+        """Return bool [N], true where the predicted row is the target."""
+        return prediction.mask_correct(targets)
+
+    def count_by_class(
+        self, right: Tensor, labels: Tensor, names: Sequence[str]
+    ) -> dict[str, list[int]]:
+        """Return class → [right predictions, images], for classes that have images."""
+        total = torch.bincount(labels, minlength=len(names)).tolist()
+        correct = torch.bincount(labels[right], minlength=len(names)).tolist()
+        return {name: [correct[i], total[i]] for i, name in enumerate(names) if total[i]}
+
+    def render(self, prediction: Answers, outputs: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the label and the probability of each prediction."""
+        pairs = zip(prediction.rows.tolist(), prediction.probabilities.tolist(), strict=True)
+        return [{"label": outputs[row], "probability": probability} for row, probability in pairs]
+
+    def response_schema(self) -> dict[str, Any]:
+        """Return the schema of a label with its probability."""
+        return {
+            "type": "object",
+            "properties": {
+                "label": {"type": "string"},
+                "probability": {"type": "number", "minimum": 0, "maximum": 1},
+            },
+            "required": ["label", "probability"],
+        }
+
+    def describe_outputs(self, count: int) -> str:
+        """Return the number of classes."""
+        return f"{count} classes"
+
+    def refuse_method(self, method: type[Learner]) -> str:
+        """Return "": every method learns classes."""
+        return ""
+
+
+CLASSIFICATION: Problem[Answers] = PROBLEMS[Classification.name]

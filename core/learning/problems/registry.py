@@ -1,0 +1,23 @@
+"""List of all problems: a new one is a file with a `Problem`, and its line here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.learning.problems import classification
+from core.learning.problems.problem import DataError, Problem
+from core.learning.problems.registration import PROBLEMS, register
+
+__all__ = ["PROBLEMS", "get_problem", "register"]
+
+
+def get_problem(name: str | None) -> Problem[Any]:
+    """Return a problem by its name; None, as in documents that name none, is classification.
+
+    Raises DataError for an unknown one.
+    """
+    if name is None:
+        return classification.CLASSIFICATION
+    if name not in PROBLEMS:
+        raise DataError(f"unknown problem {name!r}; known: {', '.join(sorted(PROBLEMS))}")
+    return PROBLEMS[name]

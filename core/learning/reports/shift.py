@@ -1,0 +1,201 @@
+"""Shift between a batch and earlier tasks, by features of a network that has learned neither.
+
+Images of shared classes are compared, as many of a class on both sides: other classes, or other
+shares of them, are no shift. Where no class is shared, all images are compared, and differ as other
+classes do.
+
+A well-trained network hardly responds to brightness. So a second test compares what its features
+leave out: mean and standard deviation of each channel. p is twice the smaller of both (Bonferroni),
+at most 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from core.contract.reports.data_report import ClassShift, Shift
+from core.learning.analytic import discriminant
+from core.learning.analytic.sums import Sums
+from core.learning.reports.mmd import measure_discrepancy
+
+MOST = 500
+"""Maximum number of images on each side: more would show only negligible shifts."""
+FEWEST = 20
+"""Minimum number of images on each side; with fewer there is no result."""
+FEWEST_OF_A_CLASS = 10
+"""Minimum number of images of a class, on each side, for a figure of its own."""
+MAX_CLASSES = 200
+INSIDE = 0.95
+
+
+class Labelled(NamedTuple):
+    """Features float [n, D], the results `light` of `measure_light`, float [n, 2 C], and class
+    names of n images.
+    """
+
+    features: Tensor
+    light: Tensor
+    labels: Sequence[str]
+
+
+def measure_light(images: Tensor) -> Tensor:
+    """Return mean and standard deviation of each channel, float32 [n, 2 C] in 0 to 1.
+
+    images: uint8 [n, S, S, C].
+    """
+    pixels = images.float().flatten(1, 2) / 255
+    return torch.cat([pixels.mean(1), pixels.std(1)], 1)
+
+
+class Compared(NamedTuple):
+    """MMD² of the features, the p-values of both tests, and their joint p-value."""
+
+    mmd2: float
+    p_features: float
+    p_light: float
+    p: float
+
+
+def compare_samples(one: Labelled, other: Labelled, generator: torch.Generator) -> Compared:
+    """Run both tests, on features and on brightness and contrast."""
+    by_features = measure_discrepancy(one.features, other.features, generator)
+    by_light = measure_discrepancy(one.light, other.light, generator)
+    return Compared(
+        by_features.mmd2, by_features.p, by_light.p, min(1.0, 2 * min(by_features.p, by_light.p))
+    )
+
+
+def measure_shift(
+    new: Labelled, earlier: Labelled, *, by_class: bool, generator: torch.Generator
+) -> Shift | None:
+    """Compare a batch with earlier images; return None where too few can be compared.
+
+    Args:
+        new: images of the batch.
+        earlier: images of earlier tasks.
+        by_class: True if equal names are one class; otherwise no class is shared.
+        generator: on the CPU.
+    """
+    mine, theirs = _by_name(new.labels), _by_name(earlier.labels)
+    shared = sorted(set(mine) & set(theirs)) if by_class else []
+    of: Literal["known classes", "all images"] = "known classes" if shared else "all images"
+    if shared:
+        new_rows, other_rows = _balance_rows(mine, theirs, shared, generator)
+    else:
+        new_rows, other_rows = (
+            _sample_rows(torch.arange(len(side.labels)), MOST, generator) for side in (new, earlier)
+        )
+    if min(len(new_rows), len(other_rows)) < FEWEST:
+        return None
+    result = compare_samples(
+        _select_rows(new, new_rows), _select_rows(earlier, other_rows), generator
+    )
+    return {
+        "of": of,
+        "images": len(new_rows),
+        "mmd2": result.mmd2,
+        "p": result.p,
+        "p_features": result.p_features,
+        "p_light": result.p_light,
+        "per_class": per_class(new, earlier, shared),
+    }
+
+
+def per_class(new: Labelled, earlier: Labelled, known: Sequence[str]) -> list[ClassShift]:
+    """Return the share of new images outside their class, for each class with enough images.
+
+    Outside means beyond the distance within which 95 % of its earlier images lie. The distance is
+    Mahalanobis' with one covariance for all classes (Lee et al. 2018, arXiv 1807.03888), shrunk by
+    OAS. Mean and covariance are computed from one half of the earlier images, and the bound from
+    the other half. The share is the mean of both ways round, so that images without a shift are
+    outside in about 5 % of cases.
+    """
+    mine, theirs = _by_name(new.labels), _by_name(earlier.labels)
+    # A share of fewer than ten images would be mostly chance.
+    listed = [c for c in known if min(len(mine[c]), len(theirs[c])) >= FEWEST_OF_A_CLASS][
+        :MAX_CLASSES
+    ]
+    if not listed:
+        return []
+    shares = torch.zeros(2, len(listed), dtype=torch.float64)
+    # Both ways round: each half of the earlier images fits once, and sets the bound once.
+    for half in range(2):
+        fit = {c: theirs[c][half::2] for c in listed}
+        distance = _fit_distances(earlier.features, fit, listed)
+        for i, c in enumerate(listed):
+            bound = distance(earlier.features[theirs[c][1 - half :: 2]], i).quantile(INSIDE)
+            shares[half, i] = (distance(new.features[mine[c]], i) > bound).double().mean()
+    outside = shares.mean(0).tolist()
+    return [
+        {"label": c, "images": len(mine[c]), "earlier": len(theirs[c]), "outside": round(share, 4)}
+        for c, share in zip(listed, outside, strict=True)
+    ]
+
+
+class _Distance(NamedTuple):
+    """Squared Mahalanobis distances to class means."""
+
+    means: Tensor
+    factor: Tensor
+
+    def __call__(self, features: Tensor, label: int) -> Tensor:
+        away = (features.double() - self.means[label]).T
+        # By the factor and not an inverse, which would lose digits.
+        whitened: Tensor = torch.linalg.solve_triangular(self.factor, away, upper=False)
+        return whitened.square().sum(0)
+
+
+def _fit_distances(features: Tensor, rows: dict[str, Tensor], classes: Sequence[str]) -> _Distance:
+    """Fit class means and a shared covariance to rows of features."""
+    selected = torch.cat([rows[c] for c in classes])
+    label = torch.cat([torch.full((len(rows[c]),), i) for i, c in enumerate(classes)])
+    sums = Sums.zero(features.shape[1], len(classes))
+    sums.add(features[selected], label)
+    sigma = discriminant.shared_covariance(sums)
+    # A share above 0 keeps the covariance invertible for features that do not vary.
+    share = max(discriminant.oas_shrinkage(sigma, sums.examples), 1e-6)
+    factor = discriminant.factor_covariance(
+        discriminant.shrink_covariance(sigma, share), float(sums.gram.diagonal().mean())
+    )
+    return _Distance(discriminant.class_means(sums), factor)
+
+
+def _by_name(labels: Sequence[str]) -> dict[str, Tensor]:
+    """Return the rows of each class, by class name."""
+    rows: dict[str, list[int]] = {}
+    for row, label in enumerate(labels):
+        rows.setdefault(label, []).append(row)
+    return {label: torch.tensor(numbers) for label, numbers in rows.items()}
+
+
+def _balance_rows(
+    mine: dict[str, Tensor],
+    theirs: dict[str, Tensor],
+    known: Sequence[str],
+    generator: torch.Generator,
+) -> tuple[Tensor, Tensor]:
+    """Return as many rows of each known class on both sides, `MOST` in total at most."""
+    both = {c: min(len(mine[c]), len(theirs[c])) for c in known}
+    share = min(1.0, MOST / max(1, sum(both.values())))
+    # The same number on both sides: other shares of classes would look like a shift.
+    quotas = {c: max(1, int(count * share)) for c, count in both.items()}
+    sides = (
+        torch.cat([_sample_rows(side[c], quotas[c], generator) for c in known])
+        for side in (mine, theirs)
+    )
+    new_rows, other_rows = sides
+    return new_rows, other_rows
+
+
+def _select_rows(of: Labelled, rows: Tensor) -> Labelled:
+    """Return a subset of labelled images."""
+    return Labelled(of.features[rows], of.light[rows], [of.labels[row] for row in rows.tolist()])
+
+
+def _sample_rows(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """Draw up to `most` rows at random."""
+    return rows[torch.randperm(len(rows), generator=generator)[:most]]

@@ -1,0 +1,84 @@
+"""Predictions of the parent version for new classes, before they are learned.
+
+The parent has to assign each of their images a class that it knows. The number of sure predictions
+among these is what production would have got wrong, without a sign, for such images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from core.contract.reports.data_report import WouldSay
+from core.learning.data.dataset import Dataset
+from core.learning.evaluation.evaluate import Predict, batch_size
+from core.learning.evaluation.probe import evenly_spaced
+from core.learning.networks import Network
+from core.learning.networks.network import in_eval
+from core.learning.precision import Inputs, full_precision
+from core.learning.problems.class_answers import pick_rows
+
+MOST_IMAGES = 1000
+SHOWN = 100
+SURELY = 0.9
+"""Probability of a sure prediction, for models without a threshold of their own."""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A version with its prediction function. sure_from: None: `SURELY` is used."""
+
+    network: Network
+    predict: Predict
+    inputs: Inputs
+    temperature: float
+    version: int
+    sure_from: float | None
+
+
+def would_say(parent: Parent, data: Dataset) -> list[WouldSay]:
+    """Return the most frequent prediction for each class of `data` that the version does not know.
+
+    Classes with the largest share of sure predictions come first.
+    """
+    known_classes = parent.network.classes
+    is_new = torch.tensor([name not in set(known_classes) for name in data.names], dtype=torch.bool)
+    rows = is_new[data.labels].nonzero().squeeze(1)
+    if not known_classes or not len(rows):
+        return []
+    # A share needs no more images, and each costs a pass.
+    rows = rows[evenly_spaced(len(rows), MOST_IMAGES)]
+    predicted, probabilities = _predict_rows(parent, data, rows)
+    # The model's own threshold: what production would have called sure.
+    threshold = SURELY if parent.sure_from is None else parent.sure_from
+    results: list[WouldSay] = []
+    for label in data.labels[rows].unique().tolist():  # type: ignore[no-untyped-call]
+        mine = data.labels[rows] == label
+        favourite = int(predicted[mine].mode().values)
+        is_favourite = mine & (predicted == favourite)
+        results.append(
+            {
+                "label": data.names[label],
+                "said": known_classes[favourite],
+                "images": int(is_favourite.sum()),
+                "surely": int((is_favourite & (probabilities >= threshold)).sum()),
+                "of": int(mine.sum()),
+                "least": threshold,
+                "version": parent.version,
+            }
+        )
+    return sorted(results, key=lambda one: -one["surely"] / one["of"])[:SHOWN]
+
+
+def _predict_rows(
+    parent: Parent, data: Dataset, rows: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the predicted rows int64 [n], and their probabilities float16 [n]."""
+    parts: list[tuple[torch.Tensor, torch.Tensor]] = []
+    with in_eval(parent.network), full_precision(parent.inputs.device), torch.inference_mode():
+        for indices in rows.split(batch_size(data.images)):  # type: ignore[no-untyped-call]
+            logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)
+            parts.append(pick_rows(logits, parent.temperature))
+    picked, probabilities = zip(*parts, strict=True)
+    return torch.cat(picked).long(), torch.cat(probabilities)

@@ -1,0 +1,185 @@
+"""State that a method retains between steps, tasks and processes.
+
+A `State` has typed sections (`buffer`, `curvature`, `exemplars`, `own`), each with named tensors,
+JSON values and random generators. Snapshots and versions store all of it, so a method that holds
+its state here can be killed and rebuilt from bytes at any step. Files are safetensors without
+`__metadata__` (its order is random and would change digests) and JSON.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from core.contract.manifest import FEATURES, STATISTICS, TOTALS
+
+# Stored versions name their parts by these types: rename none.
+TYPES = ("buffer", "curvature", "exemplars", STATISTICS, FEATURES, TOTALS, "projection", "own")
+_GENERATOR = "generator."
+
+
+class Section:
+    """The tensors, JSON values and generators of one type of state."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.json: dict[str, Any] = {}
+        self._generators: dict[str, torch.Generator] = {}
+        self._host_copies: dict[str, tuple[Tensor, int, Tensor]] = {}
+
+    def __bool__(self) -> bool:
+        # A generator counts: its position is state even while the section has no tensor.
+        return bool(self.tensors or self.json or self._generators)
+
+    def get_generator(self, name: str, seed: int) -> torch.Generator:
+        """Return the CPU generator `name`, seeded on first use and continued from then on."""
+        if name not in self._generators:
+            self._generators[name] = torch.Generator().manual_seed(seed)
+        return self._generators[name]
+
+    def clear(self) -> None:
+        """Remove everything in this section."""
+        self.tensors.clear()
+        self.json.clear()
+        self._generators.clear()
+        self._host_copies.clear()
+
+    def on_host(self, name: str) -> Tensor:
+        """Return the tensor `name` on the CPU: itself, or a copy that is renewed after a change.
+
+        A copy makes the host wait for the device, so values that the host branches on are held on
+        both sides.
+        """
+        tensor = self.tensors[name]
+        if tensor.device.type == "cpu":
+            return tensor
+        of, version, copy = self._host_copies.get(name, (None, 0, tensor))
+        # Stale after the tensor was replaced or changed in place.
+        if of is not tensor or version != tensor._version:
+            copy = tensor.cpu()
+            self.keep_on_host(name, copy)
+        return copy
+
+    def keep_on_host(self, name: str, copy: Tensor) -> None:
+        """Store `copy`, a CPU tensor with the values of the tensor `name`, for `on_host`."""
+        tensor = self.tensors[name]
+        self._host_copies[name] = (tensor, tensor._version, copy)
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Return contiguous CPU tensors by name, generators as bytes under `generator.<name>`."""
+        out = {name: t.detach().cpu().contiguous() for name, t in self.tensors.items()}
+        out |= {_GENERATOR + name: g.get_state() for name, g in self._generators.items()}
+        return out
+
+    def load(
+        self, tensors: Mapping[str, Tensor], json: Mapping[str, Any], device: torch.device
+    ) -> None:
+        """Replace the content by JSON values and by tensors from `to_tensors`."""
+        self.clear()
+        self.json.update(json)
+        for name, tensor in tensors.items():
+            if name.startswith(_GENERATOR):
+                generator = torch.Generator()
+                generator.set_state(tensor.clone())
+                self._generators[name.removeprefix(_GENERATOR)] = generator
+            else:
+                # A copy, since methods change their state in place.
+                self.tensors[name] = tensor.to(device, copy=True)
+
+
+class State:
+    """All sections of one method.
+
+    `state["buffer"]` creates an empty section when there is none. Raises KeyError for an unknown
+    type.
+    """
+
+    def __init__(self) -> None:
+        self._sections: dict[str, Section] = {}
+
+    def __getitem__(self, kind: str) -> Section:
+        if kind not in TYPES:
+            raise KeyError(f"unknown type of state {kind!r}: one of {', '.join(TYPES)}")
+        return self._sections.setdefault(kind, Section())
+
+    def iter_filled(self) -> Iterator[tuple[str, Section]]:
+        """Yield the sections with content, in the order of `TYPES`."""
+        for kind in TYPES:
+            if self._sections.get(kind):
+                yield kind, self._sections[kind]
+
+    def parts(self, without: Collection[str] = ()) -> dict[str, dict[str, Tensor]]:
+        """Return type → tensors by name, for the types that have any, except those in `without`."""
+        tensors = {
+            kind: section.to_tensors()
+            for kind, section in self.iter_filled()
+            if kind not in without
+        }
+        return {kind: named for kind, named in tensors.items() if named}
+
+    def json(self, without: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+        """Return type → JSON values, for the types that have any, except those in `without`."""
+        return {
+            kind: dict(s.json) for kind, s in self.iter_filled() if s.json and kind not in without
+        }
+
+    def load(
+        self,
+        parts: Mapping[str, Mapping[str, Tensor]],
+        json: Mapping[str, Mapping[str, Any]],
+        device: torch.device,
+        keep: Collection[str] = (),
+    ) -> None:
+        """Replace everything but the types in `keep`. Raises KeyError for an unknown type."""
+        self._sections = {kind: section for kind, section in self._sections.items() if kind in keep}
+        for kind in (*parts, *json):
+            self[kind].load(parts.get(kind, {}), json.get(kind, {}), device)
+
+
+def by_type(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """Regroup a snapshot's tensors `<type>/<name>` to type → tensors by name."""
+    parts: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        kind, _, name = key.partition("/")
+        parts.setdefault(kind, {})[name] = tensor
+    return parts
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write a safetensors file without `__metadata__` and wait until it is on disk.
+
+    Two names may share memory; each is written in full.
+    """
+    pointers: set[int] = set()
+    out: dict[str, Tensor] = {}
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        # safetensors refuses shared or partly used storage; a copy also detaches slices of larger
+        # buffers.
+        if tensor.untyped_storage().nbytes() != tensor.nbytes or tensor.data_ptr() in pointers:
+            tensor = tensor.clone()
+        pointers.add(tensor.data_ptr())
+        out[name] = tensor
+    save_file(out, path)
+    sync_to_disk(path)
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file into CPU tensors (memory-mapped where the platform supports it)."""
+    return load_file(path, device="cpu")
+
+
+def sync_to_disk(path: Path) -> None:
+    """Wait until a file or a folder's entries are on disk."""
+    # `fsync` takes folders too where they are opened for reading: a new name is safe only then.
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

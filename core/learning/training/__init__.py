@@ -1,0 +1,1 @@
+"""The job process: training loop, schedule, control, and what a run leaves."""

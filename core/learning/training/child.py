@@ -1,0 +1,91 @@
+"""Running and reporting of a job process: events as JSON lines on a pipe, the outcome last.
+
+Between other events, `Pulse` gives signs of life.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import traceback
+from collections.abc import Callable
+
+from core.contract.jobs.job_event import AliveEvent, ErrorEvent, JobEvent
+from core.learning.export.graph import ExportFailed
+from core.learning.reports.data_report import DataHeld
+from core.learning.training.control import EXIT_ORPHANED
+from core.learning.training.failures import classify_error, measure_memory
+
+Emit = Callable[[JobEvent], None]
+EXIT_ERROR = 1
+PULSE_PERIOD_S = 5.0
+"""Seconds between two signs; PERENNIAL_STALL_S is a hundred times as long."""
+
+
+def run_with_events(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
+    """Run `work` with events to `out_fd`, and return the exit status.
+
+    Every failure becomes an `error` event, see `failures.classify_error`. `before` receives each event
+    first.
+    """
+    # Line by line: the worker reads each event while the job runs.
+    with os.fdopen(out_fd, "w", buffering=1, encoding="utf-8") as out:
+
+        def emit(event: JobEvent) -> None:
+            before(event)
+            # NaN is no JSON: an event with one must fail here, where its cause is known.
+            out.write(json.dumps(event.to_json(), allow_nan=False) + "\n")
+            out.flush()
+
+        try:
+            work(emit)
+        except BrokenPipeError:
+            # The worker is gone, so no process could receive an error event.
+            os._exit(EXIT_ORPHANED)
+        except Exception as error:  # noqa: BLE001 - reported: the worker decides by the kind
+            message = (
+                str(error)
+                # These two are sentences for a person already, without the name of a class.
+                if isinstance(error, ExportFailed | DataHeld)
+                else f"{type(error).__name__}: {error}"
+            )
+            trace = "".join(traceback.format_exception(error))
+            emit(_build_error_event(classify_error(error), message, trace))
+            return EXIT_ERROR
+    return 0
+
+
+def _build_error_event(kind: str, message: str, trace: str) -> ErrorEvent:
+    """Return the last event of a failed run; with memory figures if it ran out of memory."""
+    if kind != "memory":
+        return ErrorEvent(kind=kind, message=message, traceback=trace)
+    figures = measure_memory()
+    return ErrorEvent(
+        kind=kind,
+        message=message,
+        traceback=trace,
+        peak_bytes=figures.peak,
+        free_bytes=figures.free,
+    )
+
+
+class Pulse:
+    """Emits an `alive` event when called, at most once in `PULSE_PERIOD_S` seconds.
+
+    Calls in between are cheap, so it can be called in every round of a loop.
+
+    Args:
+        emit: receives the event.
+    """
+
+    def __init__(self, emit: Callable[[JobEvent], None]) -> None:
+        self._emit = emit
+        # The first call reports at once: a long loop may follow a long silence.
+        self._next_at = 0.0
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_at:
+            self._next_at = now + PULSE_PERIOD_S
+            self._emit(AliveEvent())

@@ -1,0 +1,79 @@
+"""Control of a run through a pipe: a thread reads requests, and the loop checks a flag.
+
+A closed pipe means that no process is left to receive the result: this process ends at once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Protocol
+
+from core.contract.jobs.control_request import ControlRequest
+
+EXIT_ORPHANED = 3
+_GOES_ON = (ControlRequest.SNAPSHOT, ControlRequest.ANYTIME)
+
+
+class Control(Protocol):
+    """Source of requests that the loop checks between steps. `pending` is cheap to read."""
+
+    pending: bool
+
+    def take_request(self) -> ControlRequest | None:
+        """Return one pending request, and clear it; None when there is none."""
+
+
+class NoControl:
+    """A control that never has a request."""
+
+    pending = False
+
+    def take_request(self) -> ControlRequest | None:
+        """Return None, since there are no requests."""
+        return None
+
+
+class PipeControl:
+    """A control that reads requests from a pipe, a byte each.
+
+    A stop outranks the others and is never dropped for them.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.pending = False
+        self._stop = False
+        self._wanted: set[ControlRequest] = set()
+        self._lock = (
+            threading.Lock()
+        )  # the reading thread and `take_request` change the same fields
+        self._fd = fd
+        # A daemon thread does not hold up the exit of the process.
+        threading.Thread(target=self._read_requests, name="control", daemon=True).start()
+
+    def take_request(self) -> ControlRequest | None:
+        """Return one of the pending requests, and clear it; a stop clears the others too."""
+        with self._lock:
+            if not self.pending:
+                return None
+            if self._stop:
+                # The stop takes a snapshot anyway, and a best state would delay it.
+                self._wanted.clear()
+                next_request = ControlRequest.STOP
+            else:
+                next_request = next(request for request in _GOES_ON if request in self._wanted)
+                self._wanted.remove(next_request)
+            self.pending = bool(self._wanted)
+            return next_request
+
+    def _read_requests(self) -> None:
+        while True:
+            # Blocks until a request comes; several may arrive in one read.
+            data = os.read(self._fd, 64)
+            if not data:
+                # Not `sys.exit`, which would end this thread alone.
+                os._exit(EXIT_ORPHANED)
+            with self._lock:
+                self._stop = self._stop or ControlRequest.STOP.value.encode() in data
+                self._wanted |= {request for request in _GOES_ON if request.value.encode() in data}
+                self.pending = True

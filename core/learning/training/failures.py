@@ -1,0 +1,95 @@
+"""The kind of a failed run, by which the worker and the experiments decide what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from core.contract.jobs.device_errors import is_device_error
+from core.learning.data.dataset import DataError
+from core.learning.export.graph import ExportFailed
+from core.learning.reports.data_report import DataHeld
+from core.learning.training.loop import NonFinite
+
+OUT_OF_MEMORY = (
+    # The caching allocator asserts that NVML works before it reports that memory is exhausted.
+    "CUDACachingAllocator.cpp",
+    "can't allocate memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    # cuBLAS allocates its workspace on first use: without memory it reports "not initialized".
+    "CUBLAS_STATUS_NOT_INITIALIZED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+    "CUSOLVER_STATUS_NOT_INITIALIZED",
+    "CUSPARSE_STATUS_ALLOC_FAILED",
+)
+"""Parts of messages of memory errors that have no type of their own."""
+
+
+class MemoryFigures(NamedTuple):
+    """Peak and free memory of a process that ran out of memory, in bytes."""
+
+    peak: int
+    free: int
+
+
+def classify_error(error: Exception) -> str:
+    """Classify an error of a job by its cause.
+
+    Returns:
+        "data", "data-held", "non-finite", "export", "memory", "disk", "device" or "code".
+    """
+    # First: DataError is a ValueError, and would pass for others below.
+    if isinstance(error, DataError):
+        return "data"
+    if isinstance(error, DataHeld):
+        return "data-held"
+    if isinstance(error, NonFinite):
+        return "non-finite"
+    if isinstance(error, ExportFailed):
+        return "export"
+    # Before the device: CUDA's memory errors name the device as well.
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
+        t in str(error) for t in OUT_OF_MEMORY
+    ):
+        return "memory"
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or os.strerror(errno.ENOSPC) in str(error):  # safetensors raises its own error type
+        return "disk"
+    # choose_device raises ValueError, and a torch without CUDA raises AssertionError.
+    if isinstance(error, RuntimeError | ValueError | AssertionError) and is_device_error(
+        str(error)
+    ):
+        return "device"
+    return "code"
+
+
+def measure_memory() -> MemoryFigures:
+    """Return the memory of this process: of its GPU where it has used one, else of the host."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        try:
+            free, _ = torch.cuda.mem_get_info()
+            # The allocator keeps freed memory for itself, which another job could have.
+            unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+            return MemoryFigures(torch.cuda.max_memory_allocated(), free + unused)
+        except RuntimeError:
+            pass  # such a device may no longer respond: use the host's figures
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return MemoryFigures(peak_kib * 1024, _free_host_memory())
+
+
+def _free_host_memory() -> int:
+    """Return the bytes that the machine could still give to processes; 0 where it does not say."""
+    try:
+        # MemAvailable counts caches that the kernel can drop; MemFree does not.
+        entries = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 0
+    kib = [int(entry.split()[1]) for entry in entries if entry.startswith("MemAvailable:")]
+    return 1024 * kib[0] if kib else 0

@@ -1,0 +1,502 @@
+"""Entry point of the job process: one task, from a spec file to a result folder, with events on a
+pipe.
+
+The spec names local files only; the result is parts (safetensors) and `result.json`. The process
+has no database and no store, and its training does not depend on a clock. It reports events as JSON
+lines and writes snapshots when its control pipe asks. Phases: measure (base and parent on the new
+task) → inspect (the new images by the parent) → train → consolidate → evaluate (the new version on
+every task that it can answer).
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from core.contract.figures import Figures, UpdateNorm
+from core.contract.jobs.job_event import (
+    AliveEvent,
+    AnytimeEvent,
+    DataEvent,
+    DoneEvent,
+    LogEvent,
+    MetricEvent,
+    PhaseEvent,
+    SnapshotEvent,
+    StoppedEvent,
+)
+from core.contract.jobs.job_result import AnytimeResult, JobResult, LearnedNetwork
+from core.contract.jobs.job_spec import JobSpec
+from core.contract.jobs.snapshot import SnapshotDocument
+from core.contract.manifest import TOTALS, Validated
+from core.contract.recipe import Recipe as StoredRecipe
+from core.learning.data import image_packs
+from core.learning.data.augment import Augmentation, epoch_seed
+from core.learning.data.dataset import DataError, Dataset
+from core.learning.data.held_out_features import HeldOutFeatures
+from core.learning.data.known_features import KnownFeatures
+from core.learning.distributed.ranks import ALONE, Ranks
+from core.learning.evaluation import stored_predictions
+from core.learning.evaluation.ancestors import Ancestors, check_trainable, inherit_state
+from core.learning.evaluation.comparison import update_norm
+from core.learning.evaluation.evaluator import Evaluator, forecast_loss_rise
+from core.learning.methods import registry
+from core.learning.methods.method import Method
+from core.learning.networks import Network
+from core.learning.networks.network import part_type
+from core.learning.numerics import Numerics
+from core.learning.optimizers import rollback
+from core.learning.precision import Inputs, open_device, place_network
+from core.learning.recipe import Recipe, StartingPoint
+from core.learning.reports.data_report import Looker, announce_findings
+from core.learning.state import TYPES, State
+from core.learning.training import log_lines
+from core.learning.training.child import Emit, Pulse, run_with_events
+from core.learning.training.context import Context
+from core.learning.training.control import Control, NoControl, PipeControl
+from core.learning.training.failures import classify_error
+from core.learning.training.loop import Callbacks, Loop, Stopped
+from core.learning.training.output import (
+    Part,
+    describe_environment,
+    describe_network,
+    read_snapshot,
+    read_spec,
+    write_beside,
+    write_parts,
+    write_snapshot,
+)
+from core.learning.training.snapshot import UNFIT, Snapshot, check_same_run
+from core.learning.training.validation import Best
+
+EvaluationHook = Callable[[Network, Method, Inputs], None]
+"""Called with the learned network, on its device, before it is stored."""
+
+OPTIMIZER_PART = "optimizer"
+
+
+def run(
+    spec: JobSpec,
+    emit: Emit,
+    control: Control | None = None,
+    hook: EvaluationHook | None = None,
+    ranks: Ranks = ALONE,
+) -> None:
+    """Learn the task of a spec. Ends with a `done` or `stopped` event, or raises.
+
+    Args:
+        hook: measures more than the job does, for benchmarks; it must leave the network unchanged.
+        ranks: the processes that share each batch; all but the first are silent, write nothing, and
+            end with the training.
+
+    Raises:
+        DataError: a dataset does not fit.
+        NonFinite: the loss diverged.
+        ValueError: the spec contradicts itself.
+    """
+    job = Job(spec, emit, control or NoControl(), hook, ranks)
+    with job.numerics.apply_flags():
+        job.run()
+
+
+@dataclass
+class _Run:
+    """Network, method, context and training loop of a run."""
+
+    network: Network
+    method: Method
+    ctx: Context
+    loop: Loop
+
+
+class Job:
+    """One attempt at one task.
+
+    `inputs`: prepared with features of all images, for repeated benchmarks.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        emit: Emit,
+        control: Control,
+        hook: EvaluationHook | None = None,
+        ranks: Ranks = ALONE,
+        inputs: KnownFeatures | None = None,
+    ) -> None:
+        # Sums over another number of threads have other bits, so it is part of the spec.
+        torch.set_num_threads(spec.threads)
+        self._spec = spec
+        self._emit = emit
+        self._control = control
+        self._hook = hook
+        self._ranks = ranks
+        self._recipe = Recipe.model_validate(spec.recipe.to_json())
+        self._device = open_device(spec.device, spec.gpu_memory_share)
+        self._devices = [self._device.type]
+        self.numerics = Numerics(self._recipe, self._device)
+        # A model keeps the statistics of its first version: its weights expect inputs scaled by
+        # them.
+        normalise = spec.normalise or spec.parent.manifest.normalise
+        self._inputs = inputs or KnownFeatures(normalise, spec.image.channels, self._device)
+        self._ancestors = Ancestors(spec, self._device)
+        self._features = HeldOutFeatures()
+        self._evaluator = Evaluator(spec, self._ancestors, self._inputs, emit, self._features)
+        self._warnings: list[str] = []
+        self._numbers = itertools.count(1)
+        self._best_numbers = itertools.count(1)
+        self._start: dict[str, Tensor] = {}
+        # Opened now, since a cache may delete the files before the task ends.
+        self._packs = {kind: image_packs.packs_of(kind, spec.parent.parts) for kind in TYPES}
+        self._number = spec.task.number
+        self._classes = list(spec.task.classes)
+        self._first = spec.parent.version == 0
+
+    def run(self) -> None:
+        """Run all phases, resuming from the spec's snapshot if it fits."""
+        # Before everything else, so that a damaged file fails the job before minutes of measuring.
+        data = self._ancestors.read_dataset(self._spec.task.train, self._classes)
+        if len(data) == 0:
+            raise DataError("the task has no training images")
+        run = self._resume_run(data) or self._begin_run(data)
+        self._emit_phase("train")
+        for text in self.numerics.iter_warnings():
+            self._warn(text)
+        self._log(log_lines.describe_training(run.ctx, run.loop))
+        for text in self.numerics.iter_remarks():
+            self._log(text)
+        if self._recipe.shards > 1:
+            self._log(log_lines.describe_sharding(self._recipe.shards, self._ranks.count))
+        try:
+            run.loop.train()
+        except Stopped:
+            self._emit(StoppedEvent())
+            return
+        if not self._ranks.writes:
+            return
+        # Before `end_task`, which may change weights and drop the parameters that only training
+        # needs.
+        moved = UpdateNorm.from_json(update_norm(run.network, self._start, set(run.ctx.trainable)))
+        # Also before `end_task`, which merges this task into the state that the forecast reads.
+        predicted, by_task = forecast_loss_rise(run.method, run.ctx)
+        self._emit_phase("consolidate")
+        self._log(log_lines.describe_consolidation(run.loop))
+        run.loop.consolidate()
+        self._emit_phase("evaluate")
+        self._log(log_lines.EVALUATING)
+        figures = self._evaluator.measure_new_version(run.network, run.method, run.ctx)
+        self._log(log_lines.describe_accuracy(self._evaluator.rows, self._number, data.problem))
+        fields = {
+            **figures.get_given_fields(),
+            "update_norm": moved,
+            "adp": run.loop.validation.build_adp(),
+        }
+        if predicted is not None:
+            fields["forecast"] = self._evaluator.compare_loss_rise(
+                run.network, run.method, predicted, by_task
+            )
+        if (
+            pulled := rollback.sum_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
+        ) is not None:
+            fields["rollback"] = pulled
+        if self._hook is not None:
+            self._hook(run.network, run.method, self._inputs)
+        if self.numerics.operations:
+            self._log(log_lines.describe_nondeterminism(self.numerics.operations))
+        self._emit(DoneEvent(path=self._write_result(run, Figures(**fields))))
+
+    def _begin_run(self, data: Dataset) -> _Run:
+        """Return the run before its first step, after measuring base and parent."""
+        # For whatever draws from the global generator, such as dropout.
+        torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
+        network, method = self._ancestors.load_network("parent"), self._build_method()
+        check_trainable(network, method, self._spec)
+        self._emit_phase("measure")
+        self._remember_features(network, method, data)
+        if self._spec.task.held_out:
+            self._log(log_lines.describe_measuring(self._spec.parent.version))
+        if self._ranks.writes:
+            # On rank 0 alone: the other ranks store nothing, and wait in the first step.
+            self._evaluator.measure_ancestors(network)
+            self._inspect_images(network, data)
+        run = self._build_run(network, method, data)
+        self._inherit_state(method)
+        # After the state is inherited: a method may fit it to the network that has grown.
+        method.begin_task(run.ctx)
+        if run.loop.olor is not None:
+            rollback.announce_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
+        outputs = run.network.classes_of(run.ctx.head_task)
+        if warning := run.ctx.problem.warn_of_outputs(len(outputs)):
+            self._warn(warning)
+        return run
+
+    def _remember_features(self, parent: Network, method: Method, data: Dataset) -> None:
+        """Compute the backbone's features of all images once if no step moves it; stored ones are
+        reused."""
+        if method.keeps_backbone:
+            base = None if self._ancestors.same else self._ancestors.load_network("base")
+            parts = self._evaluator.held_out()
+            self._features.read_stored(self._spec, parent, parts)
+            held_out = (
+                part.images for task, part in parts.items() if task not in self._features.kept
+            )
+            self._inputs.remember_all(
+                parent, base, (data.images, *held_out), lambda: self._emit(AliveEvent())
+            )
+
+    def _inspect_images(self, network: Network, data: Dataset) -> None:
+        """Inspect the images with the parent before it learns them; it is back on the CPU
+        afterwards.
+
+        Raises:
+            DataHeld: the recipe holds the batch because of the findings.
+        """
+        if self._recipe.data_report == "off" or not data.problem.has_classes:
+            return
+        self._emit_phase("inspect")
+        self._log(log_lines.INSPECTING)
+        place_network(network, self._device)
+        looker = Looker(
+            network,
+            self._inputs,
+            self._spec,
+            self._ancestors,
+            lambda: self._emit(AliveEvent()),
+            self._features.kept,
+        )
+        report = looker.build_report(data)
+        # `_build_run` copies and grows it on the CPU.
+        network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        self._emit(DataEvent(report=report))
+        announce_findings(report, self._recipe.data_report, self._log, self._warn)
+
+    def _resume_run(self, data: Dataset) -> _Run | None:
+        """Return the run restored from the spec's snapshot; None without one, or if it does not fit
+        this code."""
+        if self._spec.snapshot is None:
+            return None
+        try:
+            tensors, document = read_snapshot(self._spec.snapshot)
+            predictions = stored_predictions.taken_from(tensors, data.problem)
+            check_same_run(document, self._number, self._recipe, type(self._build_method().hyper))
+            torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
+            network, method = self._ancestors.load_network("parent"), self._build_method()
+            check_trainable(network, method, self._spec)
+            self._remember_features(network, method, data)
+            run = self._build_run(network, method, data)
+            if method.frozen_until_end_task:
+                self._inherit_state(method)
+            run.loop.resume(Snapshot(tensors, document))
+        except UNFIT as error:
+            if isinstance(error, DataError) or classify_error(error) != "code":
+                raise
+            # The run that begins instead gives its own warnings.
+            self._warnings.clear()
+            self._log(log_lines.unfit_snapshot(error), "warning")
+            return None
+        self._erase_tasks(method)  # tasks whose data was deleted after the snapshot
+        self._evaluator.rows, self._evaluator.answers = list(document.results), predictions
+        self._warnings = list(document.warnings)
+        self._continue_on_device(document.devices)
+        # Numbers go on, so that a new snapshot never takes the place of the one that was resumed.
+        self._numbers = itertools.count(document.number + 1)
+        return run
+
+    def _continue_on_device(self, before: list[str]) -> None:
+        """Record the device kinds of the run before its snapshot, and warn if this one differs."""
+        if not before:
+            return
+        self._devices = list(before)
+        if before[-1] != self._device.type:
+            self._devices.append(self._device.type)
+            self._warn(log_lines.other_device(before[-1], self._device.type))
+
+    def _build_run(self, network: Network, method: Method, data: Dataset) -> _Run:
+        """Return the run: the network to train, on its device, and the loop that trains it."""
+        if self._spec.scenario == "data" and self._first:
+            # Version 0 predicts by zero rows; training starts from rows of the recipe's init.
+            network = self._ancestors.load_network("parent", without_classes=True)
+        self._start = network.copy_parameters()
+        network = method.build_network(network)
+        # Parameters that the method added start here; it may have edited the others already.
+        self._start |= network.copy_parameters(without=self._start)
+        # A generator of its own: new head rows do not depend on what else was drawn.
+        generator = torch.Generator().manual_seed(epoch_seed(self._recipe.seed, self._number, 3))
+        network.grow(
+            self._number,
+            self._ancestors.list_outputs(self._classes),
+            self._recipe.head.init,
+            generator,
+        )
+        place_network(network, self._device)
+        ctx = self._build_context(network)
+        callbacks = Callbacks(
+            self._emit,
+            save=lambda snapshot: self._write_snapshot(snapshot, loop.epoch),
+            save_best=lambda best: self._write_best(network, method, best),
+            test=lambda: self._evaluator.measure_accuracy(network, method),
+        )
+        loop = Loop(ctx, method, data, self._control, callbacks, self._ranks)
+        if self._recipe.optimizer.carry_state:
+            loop.load_optimizer_state(self._ancestors.load_part_tensors("parent", OPTIMIZER_PART))
+        return _Run(network, method, ctx, loop)
+
+    def _build_method(self) -> Method:
+        method_type = registry.get(self._recipe.method["name"])
+        return method_type(method_type.Hyper.model_validate(self._recipe.get_hyper()), State())
+
+    def _build_context(self, network: Network) -> Context:
+        problem = self._ancestors.problem
+        known_outputs = network.classes_of(self._number if network.scenario == "task" else None)
+        row = {name: i for i, name in enumerate(known_outputs)}
+        class_rows = sorted(row[name] for name in problem.list_outputs(self._classes))
+        return Context(
+            network=network,
+            scenario=network.scenario,
+            task=self._number,
+            classes=self._classes,
+            class_rows=torch.tensor(class_rows, device=self._device),
+            recipe=self._recipe,
+            device=self._device,
+            inputs=self._inputs,
+            augment=Augmentation(self._recipe.augment, self._spec.image.size),
+            first=self._first,
+            warn=self._warn,
+            weights_at=self._weights_at,
+            problem=problem,
+            log_metric=lambda name, value, data: self._emit(
+                MetricEvent(name=name, step=None, value=value, data=dict(data))
+            ),
+            log=self._log,
+            alive=Pulse(self._emit),
+            folder=self._ranks.open_scratch_folder(self._spec.out),
+        )
+
+    def _weights_at(self, point: StartingPoint) -> Mapping[str, Tensor]:
+        """Return the parameters at the start of the task, or those of version 0's backbone.
+
+        Version 0 has no learned head.
+        """
+        if point == "update_start":
+            return self._start
+        return self._ancestors.load_backbone_parameters("base")
+
+    def _inherit_state(self, method: Method) -> None:
+        inherit_state(method, self._spec.parent, self._device, self._warn)
+        self._erase_tasks(method)
+
+    def _erase_tasks(self, method: Method) -> None:
+        """Remove examples of tasks whose data was deleted from the method's replay buffer."""
+        if self._spec.erased_tasks:
+            method.erase_tasks(set(self._spec.erased_tasks))
+
+    def _write_snapshot(self, snapshot: Snapshot, epoch: int) -> None:
+        if not self._ranks.writes:
+            return
+        document = SnapshotDocument(
+            **snapshot.state.get_given_fields(),
+            task=self._number,
+            number=next(self._numbers),
+            recipe=StoredRecipe.from_json(self._recipe.model_dump(by_alias=True)),
+            results=self._evaluator.rows,
+            warnings=self._warnings,
+            devices=self._devices,
+        )
+        # Only reported: nothing that is learned depends on a clock.
+        begun_at = time.monotonic()
+        tensors = {**snapshot.tensors, **stored_predictions.to_tensors(self._evaluator.answers)}
+        path = write_snapshot(self._spec.out, tensors, document)
+        position = document.position
+        cost_s = round(time.monotonic() - begun_at, 3)
+        self._emit(
+            SnapshotEvent(
+                path=path, stage=position.stage, epoch=epoch, step=position.step, cost_s=cost_s
+            )
+        )
+
+    def _write_result(self, run: _Run, figures: Figures) -> Path:
+        network, state, loop = run.network, run.method.state, run.loop
+        parts: list[Part] = [
+            (name, part_type(name), tensors) for name, tensors in network.copy_parts().items()
+        ]
+        parts += image_packs.list_state_parts(state, self._number, self._packs)
+        # Stored on request alone: it is as large as the weights, with Adam twice.
+        if self._recipe.optimizer.carry_state and (carried := loop.optimizer_state()):
+            parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
+        document = JobResult(
+            **self._describe_network(network, run.method, loop.position.step).get_given_fields(),
+            **figures.get_given_fields(),
+            **self._evaluator.to_result_fields(),
+            trainable=sum(p.numel() for p in run.ctx.trainable.values()),
+            parameters=sum(p.numel() for p in network.parameters()),
+            images=loop.position.images,
+            warnings=self._warnings,
+        )
+        return write_parts(
+            self._spec.out,
+            "result",
+            parts,
+            document,
+            lambda folder: write_beside(
+                folder, self._evaluator.answers, self._features, state[TOTALS].to_tensors()
+            ),
+        )
+
+    def _write_best(self, network: Network, method: Method, best: Best) -> None:
+        """Write the best validated state as parts, with the data for a manifest, while training
+        continues."""
+        if not self._ranks.writes:
+            return
+        parts = [
+            (name, part_type(name), tensors)
+            for name, tensors in network.copy_parts(best.tensors).items()
+        ]
+        document = AnytimeResult(
+            **self._describe_network(network, method, best.step).get_given_fields(),
+            validation=Validated(correct=best.correct, total=best.total),
+        )
+        name = f"anytime-{next(self._best_numbers)}"
+        self._emit(AnytimeEvent(path=write_parts(self._spec.out, name, parts, document)))
+
+    def _describe_network(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
+        environment = describe_environment(self._device, self.numerics, self._devices)
+        hyper, normalise = self._recipe.get_hyper(), self._inputs.normalise
+        made = describe_network(network, method, hyper, normalise, environment, steps)
+        # Named only where it is not the default: older results stay as they are.
+        problem = self._spec.problem
+        return made if problem is None else made.model_copy(update={"problem": problem})
+
+    def _warn(self, message: str) -> None:
+        if message not in self._warnings:  # a resumed run warns again
+            self._warnings.append(message)
+            self._log(message, "warning")
+
+    def _log(self, message: str, level: str = "info") -> None:
+        self._emit(LogEvent(level=level, message=message))
+
+    def _emit_phase(self, name: str) -> None:
+        self._emit(PhaseEvent(phase=name))
+
+
+def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
+    """Run the spec in a file and return the exit status.
+
+    Events go to `out_fd`, requests come from `control_fd`. Every failure is an `error` event
+    (`core.learning.training.child`). `before` is called with each event first.
+    """
+
+    def run_job(emit: Emit) -> None:
+        run(read_spec(spec_path), emit, PipeControl(control_fd))
+
+    return run_with_events(out_fd, before, run_job)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

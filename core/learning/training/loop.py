@@ -1,0 +1,488 @@
+"""The only training loop: a method's hooks in their order, one backward and one step per batch.
+
+All that determines a run is a pure function of (recipe, task, epoch) or part of a snapshot. So a
+run that is interrupted at any step and resumed ends with the same bits, on the CPU and with the
+same number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.job_event import AliveEvent, JobEvent, MetricEvent, ProgressEvent
+from core.contract.jobs.snapshot import LoopState, LossState
+from core.contract.jobs.snapshot import Position as StoredPosition
+from core.learning.data import features
+from core.learning.data.augment import epoch_table
+from core.learning.data.dataset import BatchSource, Dataset
+from core.learning.data.feed import Feed
+from core.learning.data.sampler import batch_share
+from core.learning.distributed.ranks import ALONE, Ranks, SharedControl
+from core.learning.distributed.step import ShardedStep, check_shards
+from core.learning.evaluation.anytime import Accuracy
+from core.learning.evaluation.evaluate import HeldBack
+from core.learning.methods.method import Method
+from core.learning.networks.norms import set_modes
+from core.learning.optimizers.build import NamedOptimizer
+from core.learning.optimizers.olor import find_anchored
+from core.learning.optimizers.rollback import resolve_olor
+from core.learning.state import by_type
+from core.learning.training import rebalance
+from core.learning.training.context import Batch, Context
+from core.learning.training.control import Control
+from core.learning.training.merge import merge_weights
+from core.learning.training.schedule import Schedule
+from core.learning.training.snapshot import Position, Snapshot
+from core.learning.training.validation import Best, Validation
+
+REPORTS_PER_EPOCH = 20
+CONSOLIDATION_BATCH = 32
+ALIVE_BATCHES = 100
+VALIDATION_EPOCH = -1  # seeds the table that splits off the validation part
+CONSOLIDATION_EPOCH = -2  # seeds the table that orders the training part at the end of the task
+
+Emit = Callable[[JobEvent], None]
+
+
+class NonFinite(ArithmeticError):
+    """The loss or a weight is not finite. No state of the run can be used."""
+
+
+class Stopped(Exception):
+    """The run stopped on request, after a snapshot."""
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """Functions of the job that the loop calls.
+
+    Attributes:
+        emit: receives events.
+        save: writes a snapshot.
+        save_best: writes the best validated state, for use while the run continues.
+        test: measures the present network on held-out parts.
+    """
+
+    emit: Emit
+    save: Callable[[Snapshot], None]
+    save_best: Callable[[Best], None]
+    test: Callable[[], Accuracy]
+
+
+class Loop:
+    """Training of one task. Call `train` once; call `resume` first to continue from a snapshot.
+
+    Args:
+        control: requests from the worker, granted between steps.
+        callbacks: functions of the job.
+        ranks: the processes that share the batches of a recipe with `shards`.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        method: Method,
+        data: Dataset,
+        control: Control,
+        callbacks: Callbacks,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        check_shards(ctx)
+        self.ctx = ctx
+        self.method = method
+        self.position = Position()
+        self._emit = callbacks.emit
+        shared = SharedControl(control) if ranks.count > 1 else None
+        self._control: Control = control if shared is None else shared
+        self._sharded = (
+            ShardedStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
+        )
+        self._callbacks = callbacks
+        classes = ctx.network.classes_of(ctx.head_task)
+        ctx.examples = self._iter_shuffled
+        ctx.in_order = self._in_order
+        self._source = BatchSource(data, classes, ctx.inputs, ctx.augment, ctx.head_task)
+        self._rows, held_back = self._split_rows()
+        ctx.num_images = self._rows.numel()
+        # Before the feed, whose batches it shortens.
+        ctx.share = batch_share(ctx, method, self._source.labels[self._rows])
+        self.schedule = schedule = Schedule.of(ctx, method)
+        ctx.num_steps = schedule.total_steps
+        self._feed = self._feed_of_images()
+        self.stage_steps = schedule.training_steps(ctx.recipe.depth)
+        self.olor = resolve_olor(ctx.recipe, self.stage_steps)
+        part = HeldBack(
+            data.images.index_select(0, held_back), self._source.labels[held_back], ctx.problem
+        )
+        steps = schedule.steps_before(schedule.training)
+        self.validation = Validation(ctx, method, part, steps, self._emit, callbacks.test)
+        self._carried: dict[str, Tensor] = {}
+        self._optimizer: NamedOptimizer | None = None
+        self._pending_optimizer: dict[str, Tensor] | None = None
+        # Summed on the device: reading the loss in every step would make a GPU wait.
+        self._loss = torch.zeros((), device=ctx.device)
+        self._losses = 0
+        self._select_trainable(ctx.recipe.depth)
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, counted from 1 through all stages, as in progress events and
+        snapshots."""
+        return sum(self.schedule.epochs[: self.position.stage]) + self.position.epoch + 1
+
+    # Before and after.
+
+    def resume(self, snapshot: Snapshot) -> None:
+        """Continue from a snapshot. The network must have the shape that it had then.
+
+        State of the method's `frozen_until_end_task` types must be loaded already. Raises KeyError,
+        RuntimeError or ValueError for tensors that do not fit; the loop cannot be used then.
+        """
+        state = snapshot.state
+        self.position = Position(**state.position.get_given_fields())
+        groups: dict[str, dict[str, Tensor]] = {
+            "net": {},
+            "optimizer": {},
+            "state": {},
+            "best": {},
+            "rng": {},
+        }
+        for key, tensor in snapshot.tensors.items():
+            group, _, name = key.partition("/")
+            groups[group][self.ctx.network.current_name(name)] = tensor
+        # A network that grew during the task has other tensors than the one that this run has
+        # built.
+        self.ctx.network.take_shape(set(groups["net"]))
+        self.ctx.network.load_state_dict(groups["net"], strict=True)
+        # The optimizer exists only once its stage has selected the parameters.
+        self._pending_optimizer = groups["optimizer"]
+        parent_types = self.method.frozen_until_end_task
+        self.method.state.load(
+            by_type(groups["state"]), state.state, self.ctx.device, keep=parent_types
+        )
+        self.validation.resume(state.validation, groups["best"])
+        # Only now: building network and method may have drawn from it.
+        torch.set_rng_state(groups["rng"]["cpu"])
+        if (device := self.ctx.device).type != "cpu" and device.type in groups["rng"]:
+            torch.get_device_module(device).set_rng_state(groups["rng"][device.type], device)
+        self._loss.copy_(torch.tensor(state.loss.sum, dtype=torch.float32))
+        self._losses = state.loss.steps
+
+    def load_optimizer_state(self, optimizer_state: Mapping[str, Tensor]) -> None:
+        """Load the previous task's optimizer state, for recipes with `carry_state`."""
+        self._carried = dict(optimizer_state)
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """Return the optimizer's state at the end, for `carry_state`; {} before the first step."""
+        return dict(self._optimizer.iter_state()) if self._optimizer else {}
+
+    def train(self) -> None:
+        """Run all stages. Raises NonFinite, and Stopped after a snapshot that was to stop
+        the run.
+        """
+        position, validation, schedule = self.position, self.validation, self.schedule
+        if position.step:
+            validation.announce_best()  # announced again, since the run is resumed in a new process
+        else:
+            validation.begin()
+        for stage in range(position.stage, len(schedule.stages)):
+            # A resumed run keeps its epoch and batch in the stage that it was interrupted in.
+            if stage != position.stage:
+                position.stage, position.epoch, position.batch = stage, 0, 0
+            begins = position.epoch == 0 and position.batch == 0
+            if stage == schedule.training and begins:
+                self._deploy_and_merge()
+            self._run_stage(stage, begins)
+        # Without a rebalancing stage, before which it happens otherwise.
+        if len(schedule.stages) == schedule.training:
+            self._deploy_and_merge()
+        self._select_trainable(self.ctx.recipe.depth)
+        # Measuring and `end_task` read images again.
+        self.ctx.cached = None
+
+    def _run_stage(self, stage: int, begins: bool) -> None:
+        """Run the epochs of a stage from the present position on."""
+        ctx, position, schedule = self.ctx, self.position, self.schedule
+        current_stage = schedule.stages[stage]
+        ctx.stage = current_stage.name
+        self._select_trainable(current_stage.depth or ctx.recipe.depth)
+        if stage < schedule.training:
+            if begins:
+                self._set_modes(False)
+                self.method.begin_stage(ctx)
+            self._set_modes(True)
+            self._feed = self._feed_of_images()
+            if source := features.cached_source(ctx, self.method, self._source, self._rows):
+                self._feed = replace(self._feed, source=source, augmented=False)
+        else:
+            # Built again after a resume: the backbone, which decides the features, no longer moves.
+            pool = rebalance.build_pool(ctx, self.method, self._source, self._rows)
+            if pool is None:
+                return
+            rows = torch.arange(len(pool.labels))
+            tuning = rebalance.Rebalance(self.method)
+            size = ctx.recipe.batch_size
+            self._feed = Feed(
+                tuning, pool, rows, schedule.per_epoch, size, "stratified", augmented=False
+            )
+        self._optimizer = self._make_optimizer(stage)
+        while position.epoch < schedule.epochs[stage]:
+            self._run_epoch(stage)
+            position.epoch += 1
+            position.batch = 0
+
+    def _deploy_and_merge(self) -> None:
+        """After training, deploy the best validated state, then merge weights as the recipe
+        says."""
+        validation, step = self.validation, self.position.step
+        self._select_trainable(self.ctx.recipe.depth)
+        self._set_modes(False)
+        if validation.best.tensors:
+            validation.deploy_best()
+            for name, value in (
+                ("step", validation.best.step),
+                ("epoch", validation.best.epoch + 1),
+            ):
+                self._emit(MetricEvent(name=f"deployed_{name}", step=step, value=value))
+        merge_weights(self.ctx, self.method, validation.sum_scores, validation.total)
+
+    def consolidate(self) -> None:
+        """Run the method's `end_task` on the final weights.
+
+        Raises NonFinite if they are not finite.
+        """
+        for name, tensor in self.ctx.network.state_dict().items():
+            # Once per task, after the last step: between the reports a weight may have diverged
+            # unnoticed.
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                raise NonFinite(
+                    f"{name} is no longer finite after the last step: lower lr or set "
+                    f"optimizer.clip"
+                )
+        self._set_modes(False)
+        self.method.end_task(self.ctx, self._iter_shuffled())
+        self.ctx.scratch.clear()
+
+    def _iter_shuffled(self) -> Iterator[Batch]:
+        """Yield the training part, shuffled: archives list class by class, and a method may take
+        the first rows."""
+        table = epoch_table(
+            self.ctx.recipe.seed, self.ctx.task, CONSOLIDATION_EPOCH, len(self._source.labels)
+        )
+        rows = self._rows[table[self._rows, 0].argsort(stable=True)]
+        for batch in self._source.in_order(rows, CONSOLIDATION_BATCH):
+            self.ctx.alive()  # curvature and exemplars take long and report nothing themselves
+            yield batch
+
+    def _in_order(self) -> Iterator[Batch]:
+        """Yield the training part in the dataset's order."""
+        for number, batch in enumerate(self._source.in_order(self._rows, CONSOLIDATION_BATCH)):
+            if number % ALIVE_BATCHES == 0:
+                self._emit(AliveEvent())  # a pass over many images takes long
+            yield batch
+
+    # One epoch.
+
+    def _run_epoch(self, stage: int) -> None:
+        ctx, position = self.ctx, self.position
+        number = self.epoch - 1
+        ctx.epoch, ctx.step = number, position.step
+        epoch = self._feed.build_epoch(ctx, number)
+        ctx.batches = len(epoch)
+        validated = stage < self.schedule.training
+        first_step = self.schedule.steps_before(stage)
+        # Reading the loss makes a GPU wait, so it is read only for a report.
+        report_every = max(1, math.ceil(len(epoch) / REPORTS_PER_EPOCH))
+        self._set_modes(True)
+        while position.batch < len(epoch):
+            batch = epoch.get_batch(position.batch)
+            due = (position.batch + 1) % report_every == 0 or position.batch + 1 == len(epoch)
+            self._run_step(batch, position.step - first_step, report=due)
+            if due:
+                self._report_progress()
+            if validated:
+                self.validation.after_step(position.step, number)
+            # Between two steps, where the state is whole.
+            if self._control.pending:
+                self._grant_request()
+        if validated:
+            self.validation.after_epoch(position.step, number)
+
+    def _run_step(self, batch: Batch, step: int, *, report: bool) -> None:
+        """Run the method's hooks and one optimizer step.
+
+        Args:
+            step: number of the step in its stage.
+            report: whether the forecast is reported.
+        """
+        ctx, method, position, optimizer = (
+            self.ctx,
+            self._feed.method,
+            self.position,
+            self._optimizer,
+        )
+        assert optimizer is not None
+        ctx.batch = position.batch
+        optimizer.set_rate(step)
+        for parameter in ctx.trainable.values():
+            parameter.grad = None
+        loss = self._compute_gradients(method, batch)
+        # After the backward pass, since a penalty in closed form needs no graph.
+        method.penalty_grads(ctx)
+        if report and not ctx.first and (predicted := method.forecast_loss_rise(ctx)) is not None:
+            value = predicted if math.isfinite(predicted) else None
+            self._emit(MetricEvent(name="predicted_loss_rise", step=position.step, value=value))
+        # After the penalties: what is projected is the whole gradient of the step.
+        method.project_gradient(ctx)
+        optimizer.step()
+        with torch.no_grad():
+            method.after_step(ctx, batch)
+            self._loss += loss
+        ctx.scratch.clear()
+        self._losses += 1
+        position.batch += 1
+        position.step += 1
+        position.images += batch.index.numel()
+        ctx.step = position.step
+
+    def _compute_gradients(self, method: Method, batch: Batch) -> Tensor:
+        """Set the gradients of the batch's loss; return the loss, detached."""
+        ctx = self.ctx
+        if self._sharded is not None:
+            return self._sharded.backward(ctx, method, batch)
+        with ctx.autocast():
+            terms = method.loss_terms(ctx, batch)
+        loss = _sum_terms(terms)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _report_progress(self) -> None:
+        loss = float(self._loss) / max(1, self._losses)
+        # Checked where the loss is read anyway.
+        if not math.isfinite(loss):
+            raise NonFinite(
+                f"the loss is {loss} at step {self.position.step}: lower lr (now "
+                f"{self.ctx.recipe.optimizer.lr:g}) or the method's strength, or set optimizer.clip"
+            )
+        self._loss.zero_()
+        self._losses = 0
+        self._emit(
+            ProgressEvent(
+                phase="train",
+                epoch=self.epoch,
+                epochs=self.schedule.total_epochs,
+                step=self.position.step,
+                total_steps=self.schedule.total_steps,
+                images=self.position.images,
+                loss=loss,
+            )
+        )
+
+    # Snapshots.
+
+    def take_snapshot(self) -> Snapshot:
+        """Return the state between two steps; its tensors are not copies, so write them at once."""
+        tensors: dict[str, Tensor] = {"rng/cpu": torch.get_rng_state()}
+        if (
+            device := self.ctx.device
+        ).type != "cpu":  # accelerators draw from a generator of their own
+            tensors[f"rng/{device.type}"] = torch.get_device_module(device).get_rng_state(device)
+        tensors |= {f"net/{name}": t for name, t in self.ctx.network.state_dict().items()}
+        tensors |= {f"best/{name}": t for name, t in self.validation.best.tensors.items()}
+        if self._optimizer is not None:
+            tensors |= {f"optimizer/{key}": t for key, t in self._optimizer.iter_state()}
+        frozen = self.method.frozen_until_end_task  # these are stored with the parent, and large
+        for kind, named in self.method.state.parts(without=frozen).items():
+            tensors |= {f"state/{kind}/{name}": t for name, t in named.items()}
+        state = LoopState(
+            position=StoredPosition(**vars(self.position)),
+            state=self.method.state.json(without=frozen),
+            validation=self.validation.state(),
+            loss=LossState(sum=float(self._loss), steps=self._losses),
+        )
+        return Snapshot(tensors, state)
+
+    def _grant_request(self) -> None:
+        request = self._control.take_request()
+        if request is ControlRequest.ANYTIME and self.validation.anytime:
+            self._callbacks.save_best(self.validation.best)
+        if request not in (ControlRequest.SNAPSHOT, ControlRequest.STOP):
+            return
+        if not math.isfinite(float(self._loss)):
+            # raises for weights that are not finite, before a snapshot of them is stored
+            self._report_progress()
+        self._callbacks.save(self.take_snapshot())
+        if request is ControlRequest.STOP:
+            raise Stopped
+
+    # Set-up.
+
+    def _split_rows(self) -> tuple[Tensor, Tensor]:
+        """Return (training rows, validation rows), int64."""
+        labels, recipe = self._source.labels, self.ctx.recipe
+        if recipe.validation == 0:
+            return torch.arange(len(labels)), torch.zeros(0, dtype=torch.int64)
+        # From the seed alone, so that a resumed run holds back the same images.
+        order = epoch_table(recipe.seed, self.ctx.task, VALIDATION_EPOCH, len(labels))[:, 0]
+        return self.ctx.problem.split_rows(labels, recipe.validation, order)
+
+    def _feed_of_images(self) -> Feed:
+        """Return the feed of the training part, as the recipe orders and augments it."""
+        ctx, steps = self.ctx, self.schedule.per_epoch
+        size = math.ceil(ctx.share * ctx.recipe.batch_size)
+        return Feed(
+            self.method, self._source, self._rows, steps, size, ctx.recipe.order, ctx.augment.active
+        )
+
+    def _select_trainable(self, depth: int) -> None:
+        """Make only the set S require gradients; the context lists it in the network's order."""
+        ctx = self.ctx
+        names = self.method.trainable_names(ctx.network, depth)
+        ctx.trainable = {}
+        for name, parameter in ctx.network.named_parameters():
+            # Autograd then skips frozen layers, which saves their activations.
+            parameter.requires_grad_(name in names)
+            parameter.grad = None
+            if name in names:
+                ctx.trainable[name] = parameter
+
+    def _set_modes(self, training: bool) -> None:
+        """Set frozen modules to eval mode, and all BatchNorm after the first task, with slices or
+        single images."""
+        # BatchNorm cannot train on a single image.
+        tiny = self._rows.numel() == 1 or self.ctx.recipe.batch_size == 1
+        sliced = self.ctx.recipe.shards > 1  # the statistics of a slice are not those of its batch
+        set_modes(self.ctx.network, training, fixed_norm=not self.ctx.first or tiny or sliced)
+
+    def _make_optimizer(self, stage: int) -> NamedOptimizer:
+        schedule, optimizer_recipe = self.schedule, self.ctx.recipe.optimizer
+        steps = schedule.per_epoch * schedule.epochs[stage]
+        training = stage < schedule.training
+        recipe = (
+            schedule.stages[stage].apply_rates(optimizer_recipe)
+            if training
+            else rebalance.optimizer_of(self.ctx)
+        )
+        pulls = find_anchored(self.ctx, self.olor) if recipe.olor and self.olor else []
+        optimizer = NamedOptimizer(recipe, self.ctx.trainable, steps, pulls, self.ctx.warn)
+        if self._pending_optimizer is not None:
+            optimizer.load_state(self._pending_optimizer)
+            self._pending_optimizer = None
+        # `optimizer_state` is the state of the last stage
+        elif stage == len(schedule.stages) - 1 and self._carried:
+            optimizer.load_state(self._carried)
+        return optimizer
+
+
+def _sum_terms(terms: Mapping[str, Tensor]) -> Tensor:
+    values = iter(terms.values())
+    total = next(values)
+    for value in values:
+        total = total + value
+    return total

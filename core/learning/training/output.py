@@ -1,0 +1,185 @@
+"""Folders that a job writes: snapshots to resume from, the best state so far, and the result.
+
+A snapshot is written beside its place and renamed, so that a folder under its final name is
+complete. A best state and a result are tensors (one safetensors file per part) and `result.json`;
+an event announces when one is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from core.contract.architecture import Head, NetworkDescription, Normalisation
+from core.contract.document import Document
+from core.contract.jobs.job_result import LearnedNetwork, Measured, ResultPart
+from core.contract.jobs.job_spec import JobSpec
+from core.contract.jobs.snapshot import SnapshotDocument
+from core.contract.manifest import TOTALS, Environment, MadeBy
+from core.learning.data.held_out_features import HeldOutFeatures
+from core.learning.evaluation import stored_predictions
+from core.learning.methods.method import Method
+from core.learning.networks import Network
+from core.learning.numerics import Numerics
+from core.learning.problems.problem import Prediction
+from core.learning.state import load_tensors, save_tensors, sync_to_disk
+
+SNAPSHOT_JSON = "snapshot.json"
+SNAPSHOT_TENSORS = "tensors.safetensors"
+
+Part = tuple[str, str, Mapping[str, Tensor]]
+"""A part to write: name, type, tensors."""
+
+
+def read_spec(path: str) -> JobSpec:
+    """Read the spec of a job from a file."""
+    return JobSpec.from_json(json.loads(Path(path).read_text()))
+
+
+def read_snapshot(folder: Path) -> tuple[dict[str, Tensor], SnapshotDocument]:
+    """Read a snapshot of `write_snapshot`. Raises ValueError for one of another format."""
+    document = SnapshotDocument.from_json(json.loads((folder / SNAPSHOT_JSON).read_text()))
+    return load_tensors(folder / SNAPSHOT_TENSORS), document
+
+
+def write_snapshot(out: Path, tensors: Mapping[str, Tensor], document: SnapshotDocument) -> Path:
+    """Write a snapshot to a folder in `out`; return the folder."""
+    final, temporary = out / f"snapshot-{document.number}", out / f".snapshot-{document.number}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    # A resumed attempt may write the same number again.
+    shutil.rmtree(final, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    save_tensors(tensors, temporary / SNAPSHOT_TENSORS)
+    _write_json(temporary / SNAPSHOT_JSON, document)
+    # On disk before the rename: after a power loss a folder under its final name must be complete.
+    sync_to_disk(temporary)
+    temporary.rename(final)
+    sync_to_disk(out)
+    return final
+
+
+def write_parts(
+    out: Path,
+    name: str,
+    parts: Iterable[Part],
+    document: LearnedNetwork,
+    write_beside: Callable[[Path], Mapping[str, object]] = lambda folder: {},
+) -> Path:
+    """Write all parts, and `document` with a list of them as `result.json`, to `out/name`.
+
+    Returns the folder.
+
+    Args:
+        out: the job's folder.
+        name: name of the new folder, which replaces an old one.
+        parts: name, type and tensors of each part.
+        document: the fields of the result.
+        write_beside: writes further files to the folder, and returns the fields of the document
+            that list them.
+    """
+    folder = out / name
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "parts").mkdir(parents=True)
+    listed: list[ResultPart] = []
+    for part, kind, tensors in parts:
+        save_tensors(tensors, folder / "parts" / f"{part}.safetensors")
+        listed.append(ResultPart(name=part, type=kind, file=f"parts/{part}.safetensors"))
+    fields: dict[str, object] = {"parts": listed}
+    fields |= write_beside(folder)
+    _write_json(folder / "result.json", document.model_copy(update=fields))
+    # A file's name is an entry of its folder, which needs a sync of its own.
+    sync_to_disk(folder / "parts")
+    sync_to_disk(folder)
+    return folder
+
+
+def describe_network(
+    network: Network,
+    method: Method,
+    hyper: Mapping[str, object],
+    normalise: Normalisation,
+    environment: Environment,
+    steps: int,
+) -> LearnedNetwork:
+    """Describe a learned network without its tensors.
+
+    Args:
+        network: the network.
+        method: the method that trained it.
+        hyper: of the method, without its name.
+        normalise: mean and standard deviation of its images.
+        environment: software and hardware that its numbers depend on besides its inputs.
+        steps: of the optimizer, so far.
+    """
+    description = network.describe()
+    return LearnedNetwork(
+        classes=network.classes,
+        heads=[Head(task=task, classes=names) for task, names in network.head_classes.items()],
+        network=None if description is None else NetworkDescription.from_json(description),
+        method=MadeBy(
+            name=method.name,
+            hyper=dict(hyper),
+            state=method.state.json(),
+            predicts_with=list(method.predicts_with),
+        ),
+        normalise=normalise,
+        environment=environment,
+        steps=steps,
+    )
+
+
+def describe_environment(
+    device: torch.device, numerics: Numerics, devices: Sequence[str]
+) -> Environment:
+    """Return the software and hardware that the numbers of a run depend on besides its inputs.
+
+    Args:
+        device: of the run.
+        numerics: of the run.
+        devices: kinds of devices that it has run on, in their order.
+    """
+    environment = Environment(
+        torch=torch.__version__,
+        cpu_capability=torch.backends.cpu.get_cpu_capability(),
+        threads=torch.get_num_threads(),
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        precision=numerics.format,
+        deterministic=numerics.deterministic,
+        nondeterministic=list(numerics.operations),
+    )
+    # Named only after a move: manifests of other runs stay as they are.
+    if len(devices) < 2:
+        return environment
+    return environment.model_copy(update={"devices": list(devices)})
+
+
+def _write_json(path: Path, document: Document) -> None:
+    """Write a document as JSON and wait until it is on disk."""
+    with path.open("w", encoding="utf-8") as file:
+        # NaN is no JSON, and other readers would refuse the document.
+        json.dump(document.to_json(), file, allow_nan=False, sort_keys=True, ensure_ascii=False)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_beside(
+    folder: Path,
+    predictions: Mapping[tuple[Measured, int], Prediction],
+    features: HeldOutFeatures,
+    totals: Mapping[str, Tensor],
+) -> dict[str, object]:
+    """Write the files stored beside a version's parts: predictions, features and totals."""
+    listed: dict[str, object] = {"answers": stored_predictions.write_files(folder, predictions)}
+    if features.new:
+        listed["held_out_features"] = features.write(folder)
+    if totals:
+        name = f"{TOTALS}.safetensors"
+        save_tensors(totals, folder / name)
+        listed[TOTALS] = name
+    return listed

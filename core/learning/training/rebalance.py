@@ -1,0 +1,120 @@
+"""A last stage that trains the head alone, on equally many images of each class.
+
+While a task is learned its images are many and remembered ones few, so the head predicts new
+classes too often (Castro et al. 2018, EEIL, arXiv 1807.09536, balanced fine-tuning; Wu et al. 2019,
+BiC, arXiv 1905.13260). Here the pool is the remembered images of earlier tasks and as many images
+of the new one. Every batch has an equal share of each class in the pool. Images are not augmented,
+and the pool's features are computed once, since the backbone is frozen. The method's own loss of a
+classifier stage is used, and none of its other hooks.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from core.learning.data.augment import epoch_seed
+from core.learning.data.dataset import BatchSource
+from core.learning.data.features import BATCH, frozen_context
+from core.learning.data.sampler import stratify_batches
+from core.learning.data.transfer import send_tensor
+from core.learning.methods.method import Method, Stage
+from core.learning.recipe import OptimizerRecipe
+from core.learning.state import State
+from core.learning.training.context import Batch, Context
+
+REBALANCE = "rebalance"
+
+
+class Rebalance(Method):
+    """The method of the stage: another method's `tuning_loss` on batches of features."""
+
+    name = REBALANCE
+
+    def __init__(self, tuned: Method) -> None:
+        super().__init__(tuned.hyper, State())
+        self._tuned = tuned
+
+    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+        """Return the tuning loss. batch.x: features float32 [B, D]."""
+        logits = ctx.network.logits(batch.x, batch.task).float()
+        return {"task": self._tuned.tuning_loss(logits, batch.y)}
+
+
+class Pool:
+    """Training data of the stage: features float32 [n, D], labels int64 [n] as head rows."""
+
+    def __init__(self, features: Tensor, labels: Tensor) -> None:
+        self.labels = labels
+        self._features = features
+        self._y = labels.to(features.device)
+
+    def make_batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
+        """Return the rows `index` int64 [B] as a batch of features."""
+        at = send_tensor(index, self._features.device) if at is None else at
+        x, y = self._features.index_select(0, at), self._y.index_select(0, at)
+        return Batch(x, y, index, None, _no_images)
+
+
+def plan_stages(ctx: Context) -> list[Stage]:
+    """Return the stage that the recipe requests; none in a first task, without earlier classes."""
+    rebalance = ctx.recipe.rebalance
+    return [] if rebalance is None or ctx.first else [Stage(REBALANCE, rebalance.epochs, depth=1)]
+
+
+def optimizer_of(ctx: Context) -> OptimizerRecipe:
+    """Return the stage's optimizer: the recipe's, at the stage's rate and without OLOR."""
+    optimizer, rebalance = ctx.recipe.optimizer, ctx.recipe.rebalance
+    assert rebalance is not None
+    rate = rebalance.lr or optimizer.head_lr or optimizer.lr
+    # Without OLOR: the head alone moves, and nothing pulls it back.
+    return optimizer.model_copy(update={"lr": rate, "head_lr": None, "olor": None})
+
+
+def build_pool(ctx: Context, method: Method, source: BatchSource, rows: Tensor) -> Pool | None:
+    """Build the pool: remembered images of earlier tasks and as many of the training rows.
+
+    Each class of the new task has an equal share. Returns None, with a warning, when no image of an
+    earlier task is remembered. rows: int64 [n].
+    """
+    assert method.remembers is not None, "the recipe was checked"
+    remembered = method.state[method.remembers].tensors
+    old = (
+        # The memory may have images of this task already, which the training rows contain.
+        (remembered["tasks"] != ctx.task).nonzero().squeeze(1)
+        if "tasks" in remembered
+        else torch.zeros(0)
+    )
+    if old.numel() == 0:
+        ctx.warn("the head is not rebalanced: the method remembers no image of an earlier task")
+        return None
+    # At least one image of each new class.
+    count = max(old.numel(), ctx.class_rows.numel())
+    seed = epoch_seed(ctx.recipe.seed, ctx.task, 4)
+    new = stratify_batches(seed, 0, rows, source.labels, count)[0].unique()  # type: ignore[no-untyped-call]
+    with frozen_context(ctx):
+        # In runs as long as those of the feature cache: kernels for a few images round differently.
+        features = [
+            ctx.network.features(ctx.inputs(remembered["images"][part])).float()
+            for part in _split_rows(old)
+        ]
+        features += [
+            ctx.network.features(source.make_batch(part, None).x).float()
+            for part in _split_rows(new)
+        ]
+    ctx.log(
+        f"Rebalancing the head on {old.numel():,} remembered and {new.numel():,} new images: their "
+        "features are computed once, and every batch has an equal share of each class."
+    )
+    return Pool(
+        torch.cat(features), torch.cat([remembered["labels"][old].cpu(), source.labels[new]])
+    )
+
+
+def _split_rows(rows: Tensor) -> tuple[Tensor, ...]:
+    """Split rows into runs of nearly equal length, of up to twice `BATCH` rows."""
+    return rows.tensor_split(max(1, rows.numel() // BATCH))
+
+
+def _no_images(rows: Tensor) -> Tensor:
+    raise NotImplementedError("a batch of the pool has features, not images")

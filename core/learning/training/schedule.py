@@ -1,0 +1,68 @@
+"""Training schedule of a task: its stages, and the epochs and optimizer steps of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.learning.data.sampler import batches_per_epoch
+from core.learning.methods.method import Method, Stage
+from core.learning.optimizers.rollback import StageSteps
+from core.learning.training import rebalance
+from core.learning.training.context import Context
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Stages in their order, those that train the backbone first.
+
+    Attributes:
+        epochs: number of epochs of each stage.
+        per_epoch: optimizer steps per epoch.
+        training: number of stages that train the backbone.
+    """
+
+    stages: Sequence[Stage]
+    epochs: Sequence[int]
+    per_epoch: int
+    training: int
+
+    @classmethod
+    def of(cls, ctx: Context, method: Method) -> Schedule:
+        """Return the schedule of recipe and method; `ctx.num_images` must be set for the training
+        part."""
+        recipe, training = ctx.recipe, method.plan_stages(ctx)
+        # Last, since it trains the head on the features of the finished backbone.
+        stages = [*training, *rebalance.plan_stages(ctx)]
+        return cls(
+            stages=stages,
+            epochs=[stage.epochs or recipe.epochs for stage in stages],
+            per_epoch=batches_per_epoch(recipe.order, ctx.num_images, recipe.batch_size),
+            training=len(training),
+        )
+
+    @property
+    def total_epochs(self) -> int:
+        """Number of epochs of all stages."""
+        return sum(self.epochs)
+
+    @property
+    def total_steps(self) -> int:
+        """Number of optimizer steps of all stages."""
+        return self.per_epoch * self.total_epochs
+
+    def steps_before(self, stage: int) -> int:
+        """Return the number of optimizer steps of the stages before this one."""
+        return self.per_epoch * sum(self.epochs[:stage])
+
+    def training_steps(self, depth: int) -> list[StageSteps]:
+        """Return depth and steps of each stage that trains the backbone.
+
+        Args:
+            depth: the recipe's depth, for stages that name none.
+        """
+        return [
+            StageSteps(stage.depth or depth, self.per_epoch * epochs)
+            # Not strict: the epochs of a rebalancing stage come last, and are left out.
+            for stage, epochs in zip(self.stages[: self.training], self.epochs, strict=False)
+        ]

@@ -1,0 +1,234 @@
+"""The validation part, and the choice of the state to deploy.
+
+A recipe with `validation` holds back a share of the training part. It alone chooses: after every
+epoch, or with `anytime` at the steps that `anytime.py` names. Test parts are only measured, on the
+state chosen so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from core.contract.figures import Adp, Checkpoint
+from core.contract.jobs.job_event import BestEvent, JobEvent, MetricEvent
+from core.contract.jobs.snapshot import BestState, ValidationState
+from core.learning.evaluation.anytime import MAX_GAP, Accuracy, Curve, is_checkpoint, is_validated
+from core.learning.evaluation.evaluate import HeldBack, score_images
+from core.learning.methods.method import Method
+from core.learning.training.context import Context
+
+LEAST_PER_CLASS = 5
+"""Minimum number of validation images per class: with fewer, the choice of a state is coarse."""
+FORWARDS_PER_IMAGE = 3
+"""Cost of training on an image, in forward passes.
+
+One is its own, and its backward pass costs about two.
+"""
+
+Emit = Callable[[JobEvent], None]
+
+
+@dataclass
+class Best:
+    """The best validated state so far.
+
+    It has `correct` right predictions of `total` (in general, `correct` is the sum of their
+    scores), and the tensors after `step` updates.
+    """
+
+    total: int
+    correct: int | float = -1
+    step: int = -1
+    epoch: int = -1
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Validation:
+    """Validation of a run's network, with its best state and its ADP curve.
+
+    Args:
+        ctx: the training context.
+        method: the method that is trained.
+        part: the validation part; if it is empty, no state is ever chosen.
+        steps: of the whole run; the state after the last one is validated too.
+        emit: receives events.
+        test: measures the present network on the held-out parts of the new task and of earlier
+            ones.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        method: Method,
+        part: HeldBack,
+        steps: int,
+        emit: Emit,
+        test: Callable[[], Accuracy],
+    ) -> None:
+        self.total = len(part.targets)
+        self.best = Best(self.total)
+        self.curve = Curve()
+        self.anytime = ctx.recipe.anytime and self.total > 0
+        self._ctx = ctx
+        self._method = method
+        self._part = part
+        self._steps = steps
+        self._emit = emit
+        self._test = test
+
+    def begin(self) -> None:
+        """Validate before the first step of a run, whose state may be deployed too.
+
+        Not called again when a run resumes.
+        """
+        for text in self._iter_warnings():
+            self._ctx.warn(text)
+        self.after_step(0, 0)
+        if self.total and not self.anytime and self._method.max_forecast() is not None:
+            self._validate_state(0, 0)  # a state that is always within the budget
+
+    def after_step(self, step: int, epoch: int) -> None:
+        """Validate and test at the steps of `anytime`, after `step` updates.
+
+        The last state is always validated, but after the curve has its point: ADP is of validations
+        at fixed steps, for runs of any length.
+        """
+        if not self.anytime:
+            return
+        if is_validated(step):
+            self._validate_state(step, epoch)
+        if is_checkpoint(step):
+            self._record_checkpoint(step)
+        if step == self._steps and not is_validated(step):
+            self._validate_state(step, epoch)
+
+    def after_epoch(self, step: int, epoch: int) -> None:
+        """Validate after an epoch, without `anytime`."""
+        if self.total and not self.anytime:
+            self._validate_state(step, epoch)
+
+    def deploy_best(self) -> None:
+        """Load the best state into the network, if any state was validated."""
+        if self.best.tensors:
+            self._ctx.network.load_state_dict(self.best.tensors, strict=True)
+
+    def build_adp(self) -> Adp | None:
+        """Return the curve and ADP-mean per task; None without `anytime`."""
+        return (
+            Adp(curve=self.curve.points, mean=dict(self.curve.mean_by_task()))
+            if self.anytime
+            else None
+        )
+
+    def announce_best(self) -> None:
+        """Emit an event that a best state is available."""
+        if self.anytime and self.best.tensors:
+            self._emit(BestEvent(step=self.best.step))
+
+    # Snapshots.
+
+    def state(self) -> ValidationState:
+        """Return the state that `resume` needs besides the tensors of the best state."""
+        best = self.best
+        return ValidationState(
+            best=BestState(correct=best.correct, step=best.step, epoch=best.epoch),
+            curve=self.curve.points,
+        )
+
+    def resume(self, state: ValidationState, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from the state in a snapshot."""
+        best = state.best
+        self.best = Best(self.total, best.correct, best.step, best.epoch, dict(tensors))
+        self.curve = Curve(state.curve)
+
+    def _iter_warnings(self) -> Iterator[str]:
+        """Yield warnings about the size of the validation part."""
+        recipe, classes = self._ctx.recipe, self._ctx.class_rows.numel()
+        if not recipe.validation:
+            return
+        if self.total == 0:
+            consequence = ", and there are no anytime states" if recipe.anytime else ""
+            yield (
+                f"too few images for a validation part of {recipe.validation:g}: the state after "
+                f"the last step is deployed{consequence}"
+            )
+        elif self._part.problem.has_classes and self.total < LEAST_PER_CLASS * classes:
+            yield (
+                f"{self.total} images of {classes} classes are few to choose the state to deploy "
+                f"by, and of equals the earliest is taken: raise validation (now "
+                f"{recipe.validation:g}) or send more images at once"
+            )
+        if self.anytime and self.total > MAX_GAP * recipe.batch_size * FORWARDS_PER_IMAGE:
+            yield (
+                f"validating {self.total} images after every {MAX_GAP} steps takes longer than "
+                f"those steps: raise batch_size (now {recipe.batch_size}) or lower validation (now "
+                f"{recipe.validation:g})"
+            )
+
+    # Measuring.
+
+    def sum_scores(self) -> int | float:
+        """Return the network's primary measure on the validation part times its images.
+
+        In classification it is the number of correct predictions.
+        """
+        ctx = self._ctx
+        scores = score_images(
+            ctx.network, self._part, ctx.head_task, self._method.predict_logits, ctx.inputs
+        )
+        return self._part.problem.sum_scores(scores)
+
+    def _validate_state(self, step: int, epoch: int) -> None:
+        """Score the validation part, and store the state if it is the best so far."""
+        correct, network = self.sum_scores(), self._ctx.network
+        measure = self._part.problem.primary_measure.name
+        self._emit_metric(f"validation_{measure}", step, correct / self.total)
+        # Of equal states the earliest stays.
+        if correct > self.best.correct and self._is_affordable():
+            tensors = {name: t.detach().clone() for name, t in network.state_dict().items()}
+            # A copy: training goes on in the same tensors.
+            self.best = Best(self.total, correct, step, epoch, tensors)
+            self.announce_best()
+
+    def _is_affordable(self) -> bool:
+        """Return true if the forecast loss of earlier tasks is within the recipe's budget."""
+        budget = self._method.max_forecast()
+        # A first task has no earlier ones to lose.
+        if budget is None or self._ctx.first:
+            return True
+        predicted = self._method.forecast_loss_rise(self._ctx)
+        return predicted is None or predicted <= budget
+
+    def _record_checkpoint(self, step: int) -> None:
+        """Add a checkpoint to the ADP curve, and emit it as a metric."""
+
+        def measure_best() -> Accuracy:
+            with self._with_best_state():
+                return self._test()
+
+        point = self.curve.add_checkpoint(
+            step, self.best.step, self.best.correct / self.total, measure_best
+        )
+        self._emit_metric("adp", step, point.accuracy.get(str(self._ctx.task)), point)
+
+    @contextmanager
+    def _with_best_state(self) -> Iterator[None]:
+        """Run the context with the best state, and restore the present one bit for bit."""
+        network = self._ctx.network
+        # Buffers too: BatchNorm's statistics belong to the weights.
+        present = {name: t.detach().clone() for name, t in network.state_dict().items()}
+        network.load_state_dict(self.best.tensors, strict=True)
+        try:
+            yield
+        finally:
+            network.load_state_dict(present, strict=True)
+
+    def _emit_metric(
+        self, name: str, step: int, value: float | None, point: Checkpoint | None = None
+    ) -> None:
+        event = MetricEvent(name=name, step=step, value=value)
+        self._emit(event if point is None else event.model_copy(update={"data": point.to_json()}))

@@ -1,0 +1,465 @@
+"""Checks of the gate against production and other versions, judged from stored counts.
+
+A loss counts if it exceeds its limit and McNemar's exact one-sided p is below `SIGNIFICANT`. A
+check without images passes and says why nothing was measured. `features_collapsed` compares a
+version with its ancestors by shares, not image by image (`core.lineage.features`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from core.contract.features import FeatureCount
+from core.contract.gate import (
+    Check,
+    CheckPicture,
+    GateCheck,
+    GateLimits,
+    GateOut,
+    ImageCheck,
+    Visibility,
+)
+from core.contract.losses import ClassLoss, LossCount, Losses, LostImage
+from core.lineage.features import LIMIT, find_best, find_last_good, find_loss, say_shares
+from core.statistics.flips import mcnemar_worse
+from core.statistics.power import SIGNIFICANT
+
+CHECKS: tuple[Check, ...] = get_args(Check)
+IMAGE_CHECKS: tuple[ImageCheck, ...] = get_args(ImageCheck)
+NEW_GATE: GateLimits = {
+    "forgotten": 0.04,
+    "confused": 0.15,
+    "class_lost": 0.10,
+    "drifted": 0.15,
+    "learned_nothing": 0.10,
+    "features_collapsed": LIMIT,
+}
+"""Limits of a new model; see `docs/benchmarks.md` for the measurement."""
+ALL_OFF: GateLimits = {
+    "forgotten": None,
+    "confused": None,
+    "class_lost": None,
+    "drifted": None,
+    "learned_nothing": None,
+    "features_collapsed": None,
+}
+LEAST_OF_CLASS = 5
+"""Number of held-out images below which a class is not checked."""
+LEAST_OF_NEW = 10
+"""Number of held-out images of new classes below which the check on learning makes no statement."""
+KNOWN_BEFORE = 0.7
+"""Share of earlier tasks' held-out images of the batch's known classes that production gets right,
+from which getting none of the batch's right means that its labels do not fit."""
+_SHOWN = 4
+_NAMED = 20
+_Judge = Callable[[Losses, float], GateCheck]
+
+
+_BEFORE = "the version was made before this was counted"
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The outcome of a check: the measured value, its p, and a sentence about the counts."""
+
+    value: float
+    p: float
+    failed: bool
+    text: str
+
+
+def check_losses(
+    limits: GateLimits | GateOut,
+    losses: Losses | None,
+    model_id: str,
+    features: FeatureCount | None = None,
+    doubt: str | None = None,
+) -> list[GateCheck]:
+    """Judge the losses of a version by the checks that are on.
+
+    Args:
+        limits: limits of the gate; a check without a limit is off.
+        losses, features: stored counts; None if nothing was counted.
+        model_id: id of the model, for the addresses of pictures.
+        doubt: finding that most labels of the batch look wrong; it fails `learned_nothing`.
+    """
+    checks: list[GateCheck] = []
+    for name in CHECKS:
+        limit = limits.get(name)
+        if limit is None:
+            continue
+        # Judged by counts of its own, which exist even if no images were compared one by one.
+        if name == "features_collapsed":
+            checks.append(_judge_features(features, limit))
+            continue
+        check = (
+            _build_unmeasured(name, limit, _BEFORE)
+            if losses is None
+            else _JUDGES[name](losses, limit)
+        )
+        # Held-out images share the batch's labels, so a wrong batch may pass its own measurement.
+        if name == "learned_nothing" and doubt is not None:
+            check = _fail_for_doubt(check, doubt)
+        if losses is not None and not check["passed"]:
+            check["pictures"] = [
+                _build_picture(one, model_id) for one in _select_lost_images(name, losses)
+            ]
+        checks.append(check)
+    return checks
+
+
+def describe_visible(limits: GateLimits | GateOut, losses: Losses | None) -> Visibility | None:
+    """Return the size of losses that the compared images could have shown.
+
+    Return None if nothing was checked or compared.
+    """
+    if (
+        losses is None
+        or limits.get("forgotten") is None
+        or losses["forgotten"]["missing"] is not None
+    ):
+        return None
+    visible = losses["visible"]
+    images, loss, more, then = visible["images"], visible["loss"], visible["more"], visible["then"]
+    text = f"With {_format_count(images, 'held-out image')} of earlier tasks, "
+    if loss is None:
+        text += "no loss can be told from chance"
+        if more is not None and then is not None:
+            text += f"; with {more} more, one of {_format_points(then)} can"
+    else:
+        text += f"a loss below {_format_points(loss)} may go unseen"
+        if more is not None and then is not None:
+            text += f"; {more} more bring that to {100 * then:.0f}"
+    return {**visible, "detail": f"{text}."}
+
+
+def _judge_forgotten(losses: Losses, limit: float) -> GateCheck:
+    """Judge the net loss on earlier tasks, among the classes that both versions know."""
+    count = losses["forgotten"]
+    if count["missing"] is not None:
+        return _build_unmeasured("forgotten", limit, count["missing"])
+    share, p = _net_loss(count), mcnemar_worse(count["negative"], count["positive"])
+    failed = share > limit and p < SIGNIFICANT
+    text = (
+        f"of {_format_count(count['images'], 'held-out image')} of earlier tasks it gets "
+        f"{count['negative']} wrong that "
+        f"version {count['against']} gets right, and {count['positive']} right that it gets wrong, "
+        "where only classes that both know may be answered"
+    )
+    return _build_measured("forgotten", limit, count, _Judged(share, p, failed, text))
+
+
+def _judge_confused(losses: Losses, limit: float) -> GateCheck:
+    """Judge the share of earlier images that are predicted as a class that is new in this batch."""
+    count = losses["confused"]
+    if count["missing"] is not None:
+        return _build_unmeasured("confused", limit, count["missing"])
+    share, p = (
+        count["negative"] / count["images"],
+        mcnemar_worse(count["negative"], count["positive"]),
+    )
+    text = (
+        f"of {_format_count(count['images'], 'held-out image')} of earlier tasks it calls "
+        f"{count['negative']} by a class "
+        f"that is new in this batch, though version {count['against']} gets them right"
+    )
+    failed = share > limit and p < SIGNIFICANT
+    return _build_measured("confused", limit, count, _Judged(share, p, failed, text))
+
+
+def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
+    """Judge the recall of each class that was at least half right before."""
+    count = losses["class_lost"]
+    if count["missing"] is not None:
+        return _build_unmeasured("class_lost", limit, count["missing"])
+    # A class that was mostly wrong before has little to lose.
+    judged = [
+        one
+        for one in count["classes"]
+        if one["images"] >= LEAST_OF_CLASS and 2 * one["before"] >= one["images"]
+    ]
+    if not judged:
+        return _build_unmeasured(
+            "class_lost",
+            limit,
+            f"no class of earlier tasks has {LEAST_OF_CLASS} held-out images of which half were "
+            f"right",
+        )
+    lost_classes = [one for one in judged if _class_recall(one) <= limit]
+    worst = min(judged, key=_class_recall)
+    text = (
+        f"it lost {_format_lost_classes(lost_classes, count['against'])}"
+        if lost_classes
+        else f"of the classes that version {count['against']} gets half right, {worst['label']} is "
+        f"worst: {_right_now(worst)} of {worst['images']} right"
+    )
+    return {
+        "name": "class_lost",
+        "limit": limit,
+        "value": _class_recall(worst),
+        "passed": not lost_classes,
+        "against": count["against"] or 0,
+        "images": count["images"],
+        "classes": [one["label"] for one in lost_classes][:_NAMED],
+        "detail": _to_sentence(text),
+    }
+
+
+def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
+    """Judge the net loss on each earlier task against the best of the last versions on it."""
+    count = losses["drifted"]
+    if count["missing"] is not None:
+        return _build_unmeasured("drifted", limit, count["missing"])
+    shares = {
+        one["task"]: (one["negative"] - one["positive"]) / one["images"] for one in count["tasks"]
+    }
+    # Bonferroni correction: the worst of many tasks may look significant by chance.
+    drifted = [
+        one
+        for one in count["tasks"]
+        if shares[one["task"]] > limit
+        and mcnemar_worse(one["negative"], one["positive"]) * count["compared"] < SIGNIFICANT
+    ]
+    first = max(drifted or count["tasks"], key=lambda one: shares[one["task"]])
+    text = (
+        f"of {_format_count(first['images'], 'held-out image')} of task {first['task']} it gets "
+        f"{first['negative']} wrong "
+        f"that version {first['against']}, the best of the last versions there, gets right, and "
+        f"{first['positive']} right that it gets wrong"
+    )
+    if len(drifted) > 1:
+        text += f"; {_format_count(len(drifted) - 1, 'more task')} drifted too"
+    # The correction's factor may take the product above 1.
+    p = min(1.0, mcnemar_worse(first["negative"], first["positive"]) * count["compared"])
+    judged = _Judged(shares[first["task"]], p, bool(drifted), text)
+    check = _build_measured("drifted", limit, count, judged)
+    return {
+        **check,
+        "against": first["against"],
+        "tasks": [one["task"] for one in drifted][:_NAMED],
+    }
+
+
+def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
+    """Judge the accuracy on new classes, and on known classes of the batch the net loss and the
+    accuracy.
+
+    The accuracy on known classes counts where production gets these classes right in earlier tasks:
+    then the batch's labels contradict what was learned.
+    """
+    new_counts, known_counts = losses["new"], losses["known"]
+    p_value = mcnemar_worse(known_counts["negative"], known_counts["positive"])
+    is_worse = known_counts["missing"] is None and p_value < SIGNIFICANT
+    has_new = new_counts["missing"] is None and new_counts["images"] >= LEAST_OF_NEW
+    if not has_new and known_counts["missing"] is not None:
+        few = (
+            f"the batch has {_format_count(new_counts['images'], 'held-out image')} of new "
+            f"classes, {LEAST_OF_NEW} are needed"
+        )
+        return _build_unmeasured(
+            "learned_nothing", limit, few if new_counts["images"] else str(new_counts["missing"])
+        )
+    share = new_counts["positive"] / new_counts["images"] if has_new else None
+    is_blank = share is not None and share <= limit
+    right_known, known_before = _right_of_known(losses)
+    contradicts = known_before is not None and right_known <= limit * known_counts["images"]
+    texts = []
+    if has_new:
+        texts.append(
+            f"of {_format_count(new_counts['images'], 'held-out image')} of the batch's new "
+            f"classes it gets {new_counts['positive']} right"
+        )
+    if known_counts["missing"] is None:
+        texts.append(
+            f"of the batch's {_format_count(known_counts['images'], 'held-out image')} of known "
+            f"classes it gets {known_counts['negative']} wrong that version "
+            f"{known_counts['against']} gets right, and {known_counts['positive']} right that it "
+            "gets wrong"
+        )
+    if contradicts and known_before is not None:
+        right, images = known_before
+        texts.append(
+            f"it gets {right_known} of them right, though version {known_counts['against']} gets "
+            f"{right} of {_format_count(images, 'held-out image')} of these classes in earlier "
+            f"tasks right: are the labels swapped or "
+            "wrong? Look at them: report.data.suspects of the task, and pictures on its page. "
+            "Correct wrong labels and send the batch again"
+        )
+        if not is_blank:
+            share = right_known / known_counts["images"]
+    failed = is_blank or is_worse or contradicts
+    worst = (new_counts if is_blank else known_counts)["classes"][:_NAMED] if failed else []
+    return {
+        "name": "learned_nothing",
+        "limit": limit,
+        "value": share,
+        "passed": not failed,
+        "images": new_counts["images"] + known_counts["images"],
+        "p": p_value,
+        "classes": [one["label"] for one in worst],
+        "detail": _to_sentence("; ".join(texts)),
+    }
+
+
+def _fail_for_doubt(check: GateCheck, doubt: str) -> GateCheck:
+    """Return the check on learning as failed because most labels of the batch look wrong."""
+    detail = doubt if check["passed"] else f"{check['detail']} {doubt}"
+    failed: GateCheck = {**check, "passed": False, "detail": detail}
+    # A check that fails has a reason, even if no image was measured.
+    failed.pop("not_measured", None)
+    return failed
+
+
+def _right_of_known(losses: Losses) -> tuple[int, tuple[int, int] | None]:
+    """Return the correct ones of the batch's held-out images of known classes, and production's
+    correct and all held-out images of these classes in earlier tasks.
+
+    The latter is None for fewer than `LEAST_OF_NEW` images on either side, or where production gets
+    less than `KNOWN_BEFORE` of them right.
+    """
+    known_counts, earlier_counts = losses["known"], losses["class_lost"]
+    if known_counts["missing"] is not None or earlier_counts["missing"] is not None:
+        return 0, None
+    right_now = sum(_right_now(one) for one in known_counts["classes"])
+    # By task too: with a head for each task, equal labels are different classes.
+    names = {(one["label"], one["task"]) for one in known_counts["classes"]}
+    counted = [one for one in earlier_counts["classes"] if (one["label"], one["task"]) in names]
+    right, images = (sum(one[key] for one in counted) for key in ("before", "images"))
+    is_known = images >= LEAST_OF_NEW and right >= KNOWN_BEFORE * images
+    is_enough = known_counts["images"] >= LEAST_OF_NEW
+    return right_now, (right, images) if is_known and is_enough else None
+
+
+def _judge_features(count: FeatureCount | None, limit: float) -> GateCheck:
+    """Judge the accuracy of a linear discriminant on the features against that of ancestors."""
+    name: Check = "features_collapsed"
+    if count is None:
+        return _build_unmeasured(name, limit, _BEFORE)
+    collapsed = find_last_good(count, limit)
+    one = collapsed or find_best(count)
+    if one is None:
+        return _build_unmeasured(name, limit, str(count["missing"]))
+    now, before = say_shares(one)
+    label = "the last good version" if collapsed else "the best of the last versions"
+    subject = "a linear discriminant on its features"
+    if collapsed:
+        subject = "its features have collapsed: a linear discriminant on them"
+    text = (
+        f"{subject} gets {now} held-out images of earlier tasks right, on those of version "
+        f"{one['version']}, {label}, {before}, among the classes that both know"
+    )
+    return {
+        "name": name,
+        "limit": limit,
+        "value": find_loss(one),
+        "passed": collapsed is None,
+        "against": one["version"],
+        "images": one["images"],
+        "detail": _to_sentence(text),
+    }
+
+
+_JUDGES: Mapping[ImageCheck, _Judge] = {
+    "forgotten": _judge_forgotten,
+    "confused": _judge_confused,
+    "class_lost": _judge_class_lost,
+    "drifted": _judge_drifted,
+    "learned_nothing": _judge_learned_nothing,
+}
+
+
+def _build_measured(name: Check, limit: float, count: LossCount, judged: _Judged) -> GateCheck:
+    """Return the result of a check that was measured."""
+    # Classes that gained more than they lost did not cause the failure.
+    losing = [one for one in count["classes"] if one["negative"] > one["positive"]]
+    worst = losing if judged.failed else []
+    text = judged.text
+    if worst:
+        text = f"{text}, most of {_format_wrong_classes(worst)}"
+    return {
+        "name": name,
+        "limit": limit,
+        "value": judged.value,
+        "passed": not judged.failed,
+        "against": count["against"] or 0,
+        "images": count["images"],
+        "negative": count["negative"],
+        "positive": count["positive"],
+        "classes": [one["label"] for one in worst][:_NAMED],
+        "p": judged.p,
+        "detail": _to_sentence(text),
+    }
+
+
+def _build_unmeasured(name: Check, limit: float, why: str) -> GateCheck:
+    """Return the result of a check without a measurement; it passes."""
+    return {
+        "name": name,
+        "limit": limit,
+        "value": None,
+        "passed": True,
+        "not_measured": why,
+        "detail": _to_sentence(f"not measured: {why}"),
+    }
+
+
+def _select_lost_images(name: ImageCheck, losses: Losses) -> list[LostImage]:
+    """Return the lost images to show for a check."""
+    if name != "learned_nothing":
+        return losses[name]["pictures"]
+    return [*losses["known"]["pictures"], *losses["new"]["pictures"]][:_SHOWN]
+
+
+def _build_picture(image: LostImage, model_id: str) -> CheckPicture:
+    address = f"/v1/models/{model_id}/tasks/{image['task']}/images/held_out/{image['index']}.png"
+    return {**image, "image": address}
+
+
+def _net_loss(count: LossCount) -> float:
+    """Return the net loss as a share of the images, in [-1, 1]."""
+    return (count["negative"] - count["positive"]) / count["images"]
+
+
+def _right_now(one: ClassLoss) -> int:
+    """Return the number of images of a class that the version predicts correctly."""
+    return one["before"] - one["negative"] + one["positive"]
+
+
+def _class_recall(one: ClassLoss) -> float:
+    """Return the recall of a class, in [0, 1]."""
+    return _right_now(one) / one["images"]
+
+
+def _format_lost_classes(lost: Sequence[ClassLoss], against: int | None) -> str:
+    """Format lost classes as `cat (0 of 12 right, 11 by version 3) and dog (…)`."""
+    texts = [
+        f"{one['label']} ({_right_now(one)} of {one['images']} right, {one['before']} by version "
+        f"{against})"
+        for one in lost
+    ]
+    return _join_texts(texts)
+
+
+def _format_wrong_classes(worst: Sequence[ClassLoss]) -> str:
+    """Format classes and their images that turned wrong, as `cat (9 of 12) and dog (8 of 12)`."""
+    return _join_texts([f"{one['label']} ({one['negative']} of {one['images']})" for one in worst])
+
+
+def _join_texts(texts: Sequence[str]) -> str:
+    """Join texts with commas and "and"; only the first few are named."""
+    named = list(texts[:_SHOWN])
+    if len(texts) > _SHOWN:
+        named.append(f"{len(texts) - _SHOWN} more")
+    return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+
+
+def _to_sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _format_count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _format_points(share: float) -> str:
+    return f"{100 * share:.0f} points"

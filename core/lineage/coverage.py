@@ -1,0 +1,114 @@
+"""Tasks that a version was taught, and tasks and classes that it lacks.
+
+`manifest.tasks` lists the tasks that a version was taught, in order. All code uses this list and
+never the chain of parents: a version may some day have two parents, or have a task removed.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.manifest import Manifest
+from core.database.tables import Model, Task
+from core.lineage.standing import DEMANDED, Standing, derive_standing, open_tasks
+
+S = Standing
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Tasks that a version must cover but does not, and classes that it therefore cannot name."""
+
+    tasks: tuple[int, ...] = ()
+    classes: tuple[str, ...] = ()
+
+
+def list_taught_tasks(manifest: Manifest) -> list[int]:
+    """Return the tasks that the version of this manifest was taught, in order."""
+    return list(manifest.tasks)
+
+
+def knows_one_class(manifest: Manifest) -> bool:
+    """Return True if a version knows only one class, and so always predicts it."""
+    heads = [head.classes for head in manifest.heads or []]
+    return sum(map(len, heads or [manifest.classes or []])) == 1
+
+
+def with_task(manifest: Manifest, number: int) -> list[int]:
+    """Return the tasks of a version that learns task `number` on top of this manifest's version."""
+    tasks = list_taught_tasks(manifest)
+    # A task that is learned again on top of itself is in the list already.
+    return tasks if number in tasks else [*tasks, number]
+
+
+def find_lost_tasks(session: Session, model: Model, tasks: Collection[int], *, again: bool) -> Lost:
+    """Return learned or rolled-back tasks that a version taught `tasks` lacks, and their classes.
+
+    In the data scenario all tasks share the model's classes, so a class is lost only if no other
+    task shows it.
+
+    Args:
+        again: True if the version's task was learned again. Tasks that will be learned again after
+            it are then not required, since otherwise several tasks could never be brought back.
+            Other versions must have them, because learning them may fail.
+    """
+    query = select(Task.number).where(Task.model_id == model.id, Task.standing.in_(DEMANDED))
+    missing = set(session.scalars(query)) - set(tasks)
+    if missing and again:
+        missing -= open_tasks(session, model.id).keys()
+    if not missing:
+        return Lost()
+    labels_of_missing, known_labels = (
+        _read_classes(session, model, missing),
+        _merge_labels(_read_classes(session, model, tasks)),
+    )
+    if model.scenario == "data":
+        labels_of_missing = {
+            number: labels for number, labels in labels_of_missing.items() if labels - known_labels
+        }
+    # With a head for each task, an equal label of another task is another class.
+    labels = (
+        _merge_labels(labels_of_missing)
+        if model.scenario == "task"
+        else _merge_labels(labels_of_missing) - known_labels
+    )
+    return Lost(tuple(sorted(labels_of_missing)), tuple(sorted(labels)))
+
+
+PASSED_OVER = (S.ROLLED_BACK, S.SKIPPED)
+"""Standings of tasks that later versions do not contain until these are learned again."""
+
+
+def find_lacked_tasks(
+    session: Session, model: Model, tasks: Collection[int]
+) -> list[tuple[Task, Standing]]:
+    """Return rolled-back and skipped tasks missing in a version taught `tasks`, with standings."""
+    query = select(Task).where(Task.model_id == model.id, Task.standing.in_(PASSED_OVER))
+    return lacked_of(session, model, session.scalars(query.order_by(Task.number)), tasks)
+
+
+def lacked_of(
+    session: Session, model: Model, passed_over: Iterable[Task], tasks: Collection[int]
+) -> list[tuple[Task, Standing]]:
+    """Return the same as `find_lacked_tasks` for rolled-back and skipped tasks that the caller has
+    read.
+    """
+    missing = [task for task in passed_over if task.number not in tasks]
+    # Most versions lack nothing, which costs no further query.
+    unfinished = open_tasks(session, model.id) if missing else {}
+    return [(task, derive_standing(task, unfinished.get(task.number))) for task in missing]
+
+
+def _read_classes(session: Session, model: Model, numbers: Collection[int]) -> dict[int, set[str]]:
+    """Return the classes of each task by task number."""
+    query = select(Task.number, Task.classes).where(
+        Task.model_id == model.id, Task.number.in_(sorted(numbers))
+    )
+    return {number: set(classes) for number, classes in session.execute(query)}
+
+
+def _merge_labels(classes: Mapping[int, set[str]]) -> set[str]:
+    """Return the union of the classes of all tasks."""
+    return set().union(*classes.values()) if classes else set()

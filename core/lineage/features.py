@@ -1,0 +1,79 @@
+"""Detection of collapsed features from counts, and choice of the last good version.
+
+The measure is `baseline_lda`: the accuracy of a linear discriminant on the features, independent of
+the head. Both sides are samples, so a loss counts only if it exceeds its limit and two standard
+errors of the difference.
+"""
+
+from fractions import Fraction
+
+from core.contract.features import FeatureCount, FeatureShare
+
+LIMIT = 0.10
+"""Maximum loss of accuracy of a version's features against its best ancestor."""
+SPREADS = 2
+"""Number of standard errors of the difference that a loss must exceed; a smaller one may be chance.
+"""
+LEAST_IMAGES = 20
+"""Minimum images of each side for a comparison; with fewer, one image is more than five points."""
+
+
+def find_loss(one: FeatureShare) -> float:
+    """Return the accuracy of the ancestor minus that of the version."""
+    return float(_accuracy_lead(one))
+
+
+def has_collapsed(one: FeatureShare, limit: float = LIMIT) -> bool:
+    """Return True if a version is worse than an ancestor by more than the limit and chance."""
+    lead = _accuracy_lead(one)
+    spread = sum(
+        share * (1 - share) / images
+        for share, images in (
+            (one["right"] / one["images"], one["images"]),
+            (one["right_before"] / one["images_before"], one["images_before"]),
+        )
+    )
+    # Exact fractions, because 0.8 - 0.7 exceeds 0.1 in floating point.
+    return lead > Fraction(repr(limit)) and float(lead) > SPREADS * spread**0.5
+
+
+def find_last_good(count: FeatureCount | None, limit: float = LIMIT) -> FeatureShare | None:
+    """Return the newest good ancestor that a version has collapsed against.
+
+    Return None if its features have not collapsed. An ancestor whose own features had collapsed is
+    no good start. If all of them had collapsed, the best one is returned.
+    """
+    worse = (
+        [one for one in count["ancestors"] if has_collapsed(one, limit)]
+        if count is not None
+        else []
+    )
+    # Of good ones the newest is preferred: it was taught the most tasks, so least is lost.
+    good = [one for one in worse if one["is_good"]]
+    return (
+        max(good, key=lambda one: one["version"])
+        if good
+        else max(worse, key=_accuracy_lead, default=None)
+    )
+
+
+def find_best(count: FeatureCount) -> FeatureShare | None:
+    """Return the ancestor that is furthest ahead, or None if none was compared."""
+    return max(count["ancestors"], key=_accuracy_lead, default=None)
+
+
+def say_shares(one: FeatureShare) -> tuple[str, str]:
+    """Return texts such as `32 % of 120` for the version and `71 % of 118` for the ancestor."""
+    version, ancestor = (one["right"], one["images"]), (one["right_before"], one["images_before"])
+    return _format_share(*version), _format_share(*ancestor)
+
+
+def _format_share(right: int, images: int) -> str:
+    return f"{100 * right / images:.0f} % of {images:,}"
+
+
+def _accuracy_lead(one: FeatureShare) -> Fraction:
+    """Return the exact difference of the two accuracies."""
+    return Fraction(one["right_before"], one["images_before"]) - Fraction(
+        one["right"], one["images"]
+    )

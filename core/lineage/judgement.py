@@ -1,0 +1,104 @@
+"""The verdict on a version from stored measurements, its gate, and the standings of tasks."""
+
+import math
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.features import FeatureCount
+from core.contract.gate import GateOut, Verdict
+from core.contract.losses import Losses
+from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS
+from core.database.tables import Job, Measurement, Model, Task, Version
+from core.lineage.coverage import find_lost_tasks, list_taught_tasks
+from core.lineage.gate import Metrics, Place, Production, judge_metrics
+from core.lineage.labels import find_doubt
+from core.lineage.row import row_of
+from core.lineage.sure import sure_of
+from core.statistics.matrix_row import row_figures
+
+
+def judge_version(session: Session, model: Model, version: Version) -> Verdict:
+    """Judge a version by the gate of its job.
+
+    A change of the model's gate affects only later tasks.
+    """
+    tasks = list_taught_tasks(version.manifest)
+    row = row_of(session, model.id, version.number)
+    figures = row_figures(tasks, row, model.scenario)
+    own_cell = row.get(version.task_number or 0)
+    rise = predicted_rise(session, model.id, version.number)
+    comparison = beside_production(session, model.id, version.number)
+    job = session.get(Job, version.job_id) if version.job_id is not None else None
+    metrics = Metrics(
+        figures.forgetting,
+        own_cell.accuracy if own_cell else None,
+        figures.acc,
+        rise,
+        comparison,
+        coverage_of(session, model, version.number),
+        read_losses(session, model.id, version.number),
+        read_features(session, model.id, version.number),
+        _read_doubt(session, job, version.task_number),
+    )
+    limits = limits_of(model, job)
+    lacks = find_lost_tasks(session, model, tasks, again=job is not None and job.again)
+    parent = version.parent if version.parent is not None else 0
+    place = Place(parent, model.head, lacks, model.allow_lost_classes, model.id)
+    return judge_metrics(limits or {}, metrics, place)
+
+
+def limits_of(model: Model, job: Job | None) -> GateOut:
+    """Return the gate that a job's version is judged by; rows older than a limit lack its name."""
+    # Jobs that were submitted before each had its own gate are judged by their model's.
+    return model.gate if job is None or job.gate is None else job.gate
+
+
+def beside_production(session: Session, model_id: str, version: int) -> Production | None:
+    """Return the stored comparison with production, if the version's gate has that limit."""
+    measurement = session.get(Measurement, (model_id, version, NEGATIVE_FLIPS, ALL_TASKS))
+    return None if measurement is None else Production(**measurement.detail)
+
+
+def read_losses(session: Session, model_id: str, version: int) -> Losses | None:
+    """Return the stored counts for the checks, if the version's gate has such a check."""
+    row = session.get(Measurement, (model_id, version, LOSSES, ALL_TASKS))
+    return None if row is None else row.detail
+
+
+def read_features(session: Session, model_id: str, version: int) -> FeatureCount | None:
+    """Return the stored counts of a version's features against its ancestors'."""
+    row = session.get(Measurement, (model_id, version, FEATURES, ALL_TASKS))
+    return None if row is None else row.detail
+
+
+def _read_doubt(session: Session, job: Job | None, number: int | None) -> str | None:
+    """Return the finding that most labels of a task's batch look wrong, if there is one.
+
+    A job without a data report leaves that of an earlier job in the task.
+    """
+    if job is None or job.recipe.get("data_report") == "off":
+        return None
+    task = select(Task.report).where(Task.model_id == job.model_id, Task.number == number)
+    return find_doubt(session.scalar(task))
+
+
+def coverage_of(session: Session, model: Model, version: int) -> float | None:
+    """Return the share of held-out images that a version predicts with confidence, in [0, 1].
+
+    None if the model promises no precision, or nothing was measured.
+    """
+    sure = sure_of(session, model, version)
+    return None if sure is None or not sure["images"] else sure["covered"] / sure["images"]
+
+
+def predicted_rise(session: Session, model_id: str, version: int) -> float | None:
+    """Return the forecast rise of the earlier tasks' mean loss.
+
+    It is infinite if it was not a finite number, and None if the method makes no forecast.
+    """
+    measurement = session.get(Measurement, (model_id, version, "forecast", ALL_TASKS))
+    if measurement is None:
+        return None
+    # Stored as null, since JSON has no infinity; it must fail every limit.
+    return math.inf if measurement.value is None else measurement.value

@@ -1,0 +1,368 @@
+"""All changes of a model's lineage: publish, hold, promote, roll back, skip, discard, judge.
+
+The lineage head (`Model.head`) is the version that the next task starts from. While production
+follows the lineage, it points to the head. A rollback moves both back and pins production; later
+versions then move only the head. Each function is called with the model's row locked, writes
+standings, aliases and their history together, and reports lost tasks.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.responses.owner_event import AliasMoved
+from core.database import owner_events
+from core.database.jobs import is_unfinished
+from core.database.states import State
+from core.database.tables import Alias, AliasMove, Audit, Job, Model, Task, Version
+from core.lineage import words
+from core.lineage.coverage import knows_one_class, list_taught_tasks
+from core.lineage.judgement import judge_version
+from core.lineage.standing import ENDED, Standing, open_tasks, set_standing
+
+PRODUCTION, LATEST = "production", "latest"
+DAY_S = 86_400.0
+STOP = "stop"
+_REPLACED = frozenset({None, Standing.REJECTED, Standing.FAILED, Standing.CANCELLED})
+"""Standings that the end of a job replaces, since no version was made of the task yet."""
+
+
+@dataclass(frozen=True)
+class Mover:
+    """The cause and the author of an alias's move.
+
+    Attributes:
+        cause: create, publish, set, rollback or follow.
+        actor: id of a key; None for a worker.
+        reason: reason given by a person.
+    """
+
+    cause: str
+    actor: str | None = None
+    reason: str | None = None
+
+
+PUBLISH = Mover("publish")
+
+
+def lock_model(session: Session, model_id: str) -> Model:
+    """Return the model's row as it is now, locked until the transaction ends."""
+    # The session may have read the row before, when another transaction was changing it.
+    return session.get_one(Model, model_id, with_for_update=True, populate_existing=True)
+
+
+def version_of(session: Session, model: Model, number: int) -> Version | None:
+    """Return the model's version of that number, or None."""
+    query = select(Version).where(Version.model_id == model.id, Version.number == number)
+    return session.scalars(query).one_or_none()
+
+
+def head_of(session: Session, model: Model) -> Version:
+    """Return the version that the next task starts from."""
+    head = version_of(session, model, model.head)
+    assert head is not None, "a head is a version of its model"
+    return head
+
+
+def start_of(session: Session, model: Model) -> Version | None:
+    """Return the start of the next task, or None while the model waits for its base."""
+    return None if model.base_job is not None else head_of(session, model)
+
+
+def publish_version(
+    session: Session, model: Model, task: Task, version: Version, now: float, mover: Mover = PUBLISH
+) -> None:
+    """Publish a version: it becomes the lineage head, and production moves to it if it follows.
+
+    While production is version 0, a version that knows only one class does not replace it, since it
+    would predict that class for everything. The lineage continues from it, and production moves
+    with the next version.
+    """
+    version.status = "published"
+    owner_events.of_version(session, model, version, now)
+    # Even if production stays where it is, the lineage continues from this version.
+    model.head = version.number
+    set_standing(task, Standing.LEARNED, now)
+    _extend_retention(model, task, now)
+    _move_latest(session, model, version, now)
+    if model.production_follows and not stays_behind(session, model, version):
+        point_alias(session, model, PRODUCTION, version.number, now, mover)
+
+
+def stays_behind(session: Session, model: Model, version: Version) -> bool:
+    """Return True if a version is not promoted, since it knows one class and production none."""
+    production = session.get(Alias, (model.id, PRODUCTION))
+    has_none = production is None or production.version == 0
+    return has_none and version.number > 0 and knows_one_class(version.manifest)
+
+
+def record_hold(session: Session, model: Model, task: Task, now: float) -> None:
+    """Record that a version failed its gate: stop at its task, or skip it if the model says so.
+
+    A task that the lineage head was taught meanwhile remains learned, and a rolled-back one remains
+    required.
+    """
+    if task.number in list_taught_tasks(head_of(session, model).manifest):
+        return
+    if model.on_held == STOP:
+        set_standing(task, Standing.HELD, now, stops=True)
+    elif task.standing != Standing.ROLLED_BACK:
+        skip_task(model, task, now)
+
+
+def skip_task(model: Model, task: Task, now: float) -> None:
+    """Skip a task whose version was held.
+
+    Its training images are retained for the model's period from now on.
+    """
+    set_standing(task, Standing.SKIPPED, now)
+    _extend_retention(model, task, now)
+
+
+def discard_task(model: Model, task: Task, now: float) -> None:
+    """Discard a task that nobody needs."""
+    # Images of a held task are retained without an end, so their period begins only now.
+    dated = task.standing == Standing.HELD
+    set_standing(task, Standing.DISCARDED, now)
+    if dated:
+        _extend_retention(model, task, now)
+
+
+def _extend_retention(model: Model, task: Task, now: float) -> None:
+    """Retain the training images for the model's period from now on, or longer if promised
+    before.
+    """
+    until = now + model.training_data_days * DAY_S
+    task.train_until = until if task.train_until is None else max(task.train_until, until)
+
+
+def record_job_end(session: Session, job: Job, now: float) -> None:
+    """Update the standing of a task whose job has ended without a version.
+
+    The standing follows from the state of the job; a task of which a version was made before keeps
+    its standing.
+    """
+    if job.task_id is None:
+        return
+    # Locked in the order of a publish (job, model, task), so that the two cannot deadlock.
+    model = lock_model(session, job.model_id)
+    task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
+    to = ENDED[State(job.state)]
+    if task.standing in _REPLACED:
+        reaction = {Standing.REJECTED: model.on_rejected, Standing.FAILED: model.on_failed}.get(to)
+        set_standing(task, to, now, stops=reaction == STOP)
+    session.flush()
+    judge_again(session, model, now)
+
+
+def judge_again(session: Session, model: Model, now: float) -> list[int]:
+    """Judge held versions again by the standings of tasks now, and publish those that pass.
+
+    Return their numbers.
+    """
+    # A job may still end after its model was deleted.
+    if model.deleted_at is not None:
+        return []
+    query = select(Task).where(Task.model_id == model.id, Task.standing == str(Standing.HELD))
+    # A task that is being learned again will be judged by its new version.
+    unfinished = open_tasks(session, model.id)
+    passed = []
+    # All are read first, since publishing one changes the standings that the query selects by.
+    for task in session.scalars(query.order_by(Task.number)).all():
+        version = None if task.number in unfinished else held_version(session, task)
+        if version is None:
+            continue
+        gate = judge_version(session, model, version)
+        # An equal verdict is not written again: each publish judges all held versions.
+        if gate != version.gate:
+            version.gate = gate
+        if gate["passed"]:
+            publish_version(session, model, task, version, now)
+            version.warnings = [*version.warnings, words.describe_publication(version, model)]
+            record_publish(session, model, version, now, judged="again")
+            passed.append(version.number)
+    session.flush()
+    return passed
+
+
+def held_version(session: Session, task: Task) -> Version | None:
+    """Return the newest version of a task if it is held, else None."""
+    query = select(Version).where(
+        Version.model_id == task.model_id, Version.task_number == task.number
+    )
+    # A task that was learned again has older versions, which its newest one replaces.
+    newest = session.scalars(query.order_by(Version.number.desc()).limit(1)).one_or_none()
+    return newest if newest is not None and newest.status == "held" else None
+
+
+def promote_version(
+    session: Session, model: Model, target: Version, mover: Mover, now: float
+) -> list[Task]:
+    """Point production to a version, and return the tasks that the lineage lost by that.
+
+    The newest version of the lineage, and any newer version, make production follow again. An older
+    one pins production, and the tasks it was not taught are rolled back. A held version is
+    published by the move; if its task still waited for a decision, the lineage continues from it,
+    and the tasks that it lacks are skipped. While production is pinned, it may move forward within
+    the lineage, which continues undisturbed.
+    """
+    is_held, head = target.status == "held", model.head
+    settles = is_held and _stands_held(session, target)
+    if target.number < head and not is_held and _is_forward_move(session, model, target):
+        point_alias(session, model, PRODUCTION, target.number, now, mover)
+        return []
+    # A move back pins production: the next version would otherwise undo it within minutes.
+    model.head, model.production_follows = target.number, settles or target.number >= head
+    if is_held:
+        target.status = "published"
+        owner_events.of_version(session, model, target, now)
+        # A new value, since a change inside a JSON column would not be noticed and stored.
+        target.gate = {**target.gate, "overruled": {"key": mover.actor, "reason": mover.reason}}
+        _move_latest(session, model, target, now)
+        # Not in the job's log: a retry of that job holds its row and waits for the model's, so this
+        # could deadlock.
+        target.warnings = [*target.warnings, words.describe_overruling(target, mover.reason or "")]
+    point_alias(session, model, PRODUCTION, target.number, now, mover)
+    passed_over = settles or (is_held and target.number > head)
+    return _update_standings(
+        session, model, target, now, Standing.SKIPPED if passed_over else Standing.ROLLED_BACK
+    )
+
+
+def _stands_held(session: Session, version: Version) -> bool:
+    """Return True if the task of a version waits for a person."""
+    query = select(Task.standing).where(
+        Task.model_id == version.model_id, Task.number == version.task_number
+    )
+    return session.scalar(query) == Standing.HELD
+
+
+def follow_head(session: Session, model: Model, mover: Mover, now: float) -> None:
+    """Move production to the lineage head, and let it follow from now on."""
+    model.production_follows = True
+    point_alias(session, model, PRODUCTION, model.head, now, mover)
+
+
+def point_alias(
+    session: Session, model: Model, name: str, number: int, now: float, mover: Mover
+) -> Alias:
+    """Point an alias to a version, create it if new, and add a row of history.
+
+    Setting the same target again changes nothing.
+    """
+    alias = session.get(Alias, (model.id, name), with_for_update=True)
+    previous = None if alias is None else alias.version
+    if alias is None:
+        alias = Alias(model_id=model.id, name=name, version=number, updated_at=now)
+        session.add(alias)
+    # A repeated request must leave neither a row of history nor an event.
+    elif previous == number:
+        return alias
+    alias.version, alias.updated_at = number, now
+    session.add(
+        AliasMove(
+            model_id=model.id,
+            alias=name,
+            version=number,
+            previous=previous,
+            cause=mover.cause,
+            actor=mover.actor,
+            reason=mover.reason,
+            at=now,
+        )
+    )
+    moved: AliasMoved = {
+        "alias": name,
+        "version": number,
+        "previous": previous,
+        "cause": mover.cause,
+    }
+    owner_events.of_alias(session, model, moved, now)
+    return alias
+
+
+def _move_latest(session: Session, model: Model, version: Version, now: float) -> None:
+    """Move `latest` to a version that was just published, unless a newer one is published."""
+    latest = session.get(Alias, (model.id, LATEST))
+    if latest is None or latest.version < version.number:
+        point_alias(session, model, LATEST, version.number, now, PUBLISH)
+
+
+def _is_forward_move(session: Session, model: Model, target: Version) -> bool:
+    """Return True if pinned production would move forward to `target`, an ancestor of the lineage
+    head or the head itself.
+    """
+    production = session.get(Alias, (model.id, PRODUCTION))
+    if model.production_follows or production is None or target.number <= production.version:
+        return False
+    # One query for the whole walk, however many versions lie in between.
+    query = select(Version.number, Version.parent).where(
+        Version.model_id == model.id, Version.number >= target.number
+    )
+    parents = {number: parent for number, parent in session.execute(query)}
+    number: int | None = model.head
+    # Parents have smaller numbers than their children, so the walk ends.
+    while number is not None and number > target.number:
+        number = parents.get(number)
+    return number == target.number
+
+
+def _update_standings(
+    session: Session, model: Model, head: Version, now: float, lost_as: Standing
+) -> list[Task]:
+    """Update standings after the head was moved by hand.
+
+    Tasks that the new head was taught are learned; other learned tasks get the standing `lost_as`
+    and are returned.
+    """
+    covered = set(list_taught_tasks(head.manifest))
+    query = (
+        select(Task)
+        .where(Task.model_id == model.id, Task.standing.is_not(None))
+        .order_by(Task.number)
+    )
+    lost_tasks = []
+    for task in session.scalars(query.with_for_update()):
+        if task.number in covered:
+            if task.standing != Standing.LEARNED:
+                set_standing(task, Standing.LEARNED, now)
+                _extend_retention(model, task, now)
+        # If the lineage goes on without them, rolled-back tasks are not required any more either.
+        elif task.standing == Standing.LEARNED or (
+            task.standing == Standing.ROLLED_BACK and lost_as == Standing.SKIPPED
+        ):
+            set_standing(task, lost_as, now)
+            lost_tasks.append(task)
+    session.flush()
+    return lost_tasks
+
+
+def waiting_job(session: Session, model: Model) -> str | None:
+    """Return a queued job of the model that may run next, so that workers can be notified.
+
+    Return None if there is none.
+    """
+    query = select(Job.id).where(
+        Job.model_id == model.id,
+        # Implied by the next condition, but needed for the index of unfinished jobs.
+        is_unfinished(Job.state),
+        Job.state == str(State.QUEUED),
+        Job.place.is_not(None),
+    )
+    # In the order in which jobs are claimed (`core.scheduling.claim`).
+    return session.scalar(query.order_by(Job.again.desc(), Job.task_number).limit(1))
+
+
+def record_publish(
+    session: Session, model: Model, version: Version, now: float, **how: str
+) -> None:
+    """Add the audit row of a new version, or of one that its gate let pass later.
+
+    Args:
+        how: the job or the judgement, by name.
+    """
+    data = {"model": model.id, "version": version.number, "status": version.status, **how}
+    about = {"object": version.id, "model_id": model.id, "data": data}
+    row = Audit(at=now, owner_id=model.owner_id, actor=None, action="version.publish", **about)
+    session.add(row)

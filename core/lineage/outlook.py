@@ -1,0 +1,75 @@
+"""Outlook of a batch that is submitted now: tasks its version will lack, and reasons to wait."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy.orm import Session
+
+from core.database.states import TERMINAL, State
+from core.database.tables import Alias, Job, Model, Task, Version
+from core.lineage import lineage, words
+from core.lineage.coverage import PASSED_OVER, lacked_of, list_taught_tasks
+from core.lineage.standing import open_tasks
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Warnings about a batch that is submitted now.
+
+    Attributes:
+        missing: a sentence for each task that its version will lack.
+        notes: reasons why the batch waits, and a note on a pinned production.
+    """
+
+    missing: list[str]
+    notes: list[str]
+
+
+def build_outlook(session: Session, model: Model, head: Version | None) -> Outlook:
+    """Return the outlook of a model's next task.
+
+    Args:
+        head: version that the task starts from; None while the model waits for its base.
+    """
+    query = select(Task).where(Task.model_id == model.id, concerns_next_task())
+    return describe_outlook(session, model, head, session.scalars(query).all())
+
+
+def concerns_next_task() -> ColumnElement[bool]:
+    """Select the tasks that the next version may lack, and those that stop the lineage."""
+    return or_(Task.standing.in_(PASSED_OVER), Task.stops)
+
+
+def describe_outlook(
+    session: Session, model: Model, head: Version | None, tasks: Sequence[Task]
+) -> Outlook:
+    """Return the outlook, as `build_outlook` does.
+
+    Args:
+        tasks: those of the model that `concerns_next_task` selects, and maybe others.
+    """
+    taught = [] if head is None else list_taught_tasks(head.manifest)
+    in_order = sorted(tasks, key=lambda task: task.number)
+    passed_over = [task for task in in_order if task.standing in PASSED_OVER]
+    lacked = lacked_of(session, model, passed_over, taught)
+    missing = [words.describe_missing(model, task, standing) for task, standing in lacked]
+    notes = _of_base(session, model) if head is None else []
+    stop = next((task for task in in_order if task.stops), None)
+    if stop is not None:
+        again = stop.number in open_tasks(session, model.id)
+        notes.append(words.explain_wait(stop, lineage.held_version(session, stop), again))
+    if not model.production_follows:
+        production = session.get_one(Alias, (model.id, lineage.PRODUCTION)).version
+        notes.append(words.explain_pinning(model, production))
+    return Outlook(missing, notes)
+
+
+def _of_base(session: Session, model: Model) -> list[str]:
+    """Return the sentence that the task waits for the base; none if the job that fetches it has
+    ended.
+
+    A job that waits for a base that cannot be fetched says so in its own response.
+    """
+    job = None if model.base_job is None else session.get(Job, model.base_job)
+    return [] if job is None or State(job.state) in TERMINAL else [words.waits_for_base(job.id)]

@@ -1,0 +1,59 @@
+"""A version's row of the accuracy matrix: read it, and store its figures."""
+
+from collections.abc import Iterable, Mapping
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.orm import Session
+
+from core.database import measurements
+from core.database.measurements import ALL_TASKS, ROW, Measured
+from core.database.tables import Result, Version
+from core.lineage.coverage import list_taught_tasks
+from core.statistics.matrix_row import Cell, row_figures
+
+_ROW = select(Result.task, Result.correct, Result.total, Result.best).where(
+    Result.model_id == bindparam("model"), Result.version == bindparam("version")
+)
+
+
+def row_of(session: Session, model_id: str, version: int) -> dict[int, Cell]:
+    """Return the cells of a version by task."""
+    # Without the ORM and with a query built once: a verdict reads thousands of cells.
+    cells = session.connection().execute(_ROW, {"model": model_id, "version": version}).all()
+    return {task: Cell(correct, total, best) for task, correct, total, best in cells}
+
+
+def best_before(
+    session: Session, version: Version, tasks: Iterable[int]
+) -> dict[int, float | None]:
+    """Return the value of `Cell.best` for the next version's cells of `tasks`.
+
+    That is the best accuracy in [0, 1] on a task since it was learned, up to and including
+    `version`. Ancestors are read only for tasks on which `version` was not measured itself.
+    """
+    best_by_task: dict[int, float | None] = {}
+    ancestor: Version | None = version
+    remaining = set(tasks)
+    while ancestor is not None and (
+        remaining := remaining & set(list_taught_tasks(ancestor.manifest))
+    ):
+        row = row_of(session, ancestor.model_id, ancestor.number)
+        best_by_task |= {task: row[task].best_with_own() for task in remaining & row.keys()}
+        # A cell carries the best value before it, so the newest one suffices.
+        remaining -= row.keys()
+        parent = select(Version).where(
+            Version.model_id == ancestor.model_id, Version.number == ancestor.parent
+        )
+        ancestor = session.scalars(parent).one_or_none() if remaining else None
+    return best_by_task
+
+
+def keep_figures(
+    session: Session, version: Version, cells: Mapping[int, Cell], scenario: str
+) -> None:
+    """Store the figures of a version's row, for the metrics of its descendants."""
+    figures = row_figures(list_taught_tasks(version.manifest), cells, scenario)
+    detail = {"last": figures.last, "forgetting": figures.forgetting}
+    measurements.insert_rows(
+        session, version.model_id, version.number, [Measured(ROW, ALL_TASKS, figures.acc, detail)]
+    )

@@ -1,0 +1,81 @@
+"""The standing of a task in its model: the outcome of its job, and the decisions of people since.
+
+The last settled standing is stored (`Task.standing`). While a job of the task is unfinished, the
+task is queued or running, whatever it was before. A retry that ends without a version leaves the
+stored standing unchanged.
+"""
+
+from collections.abc import Collection
+from enum import StrEnum
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.database.jobs import is_unfinished
+from core.database.states import LEASED, State
+from core.database.tables import Job, Task
+
+
+class Standing(StrEnum):
+    """Standing of a task; queued and running are not stored, but follow from an unfinished job."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    HELD = "held"  # its newest version failed its gate, and no decision was made
+    LEARNED = "learned"  # the lineage head was taught it
+    ROLLED_BACK = "rolled_back"  # an earlier lineage head was taught it
+    SKIPPED = "skipped"  # a person let the lineage continue without it
+    DISCARDED = "discarded"  # a person discarded it
+    REJECTED = "rejected"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+S = Standing
+DEMANDED = (S.LEARNED, S.ROLLED_BACK)
+"""Standings of tasks that every new version must have been taught."""
+LACKED = (S.ROLLED_BACK, S.SKIPPED, S.DISCARDED)
+"""Standings in which a task can be learned again although a version was made of it."""
+DISCARDABLE = (S.HELD, S.ROLLED_BACK, S.FAILED, S.REJECTED, S.SKIPPED)
+ENDED = {State.REJECTED: S.REJECTED, State.FAILED: S.FAILED, State.CANCELLED: S.CANCELLED}
+"""Standing of a task without a version, by the state in which its job ended."""
+
+
+def open_tasks(session: Session, model_id: str) -> dict[int, State]:
+    """Return the state of the unfinished job of each task that has one, by task number."""
+    query = select(Job.task_number, Job.state).where(
+        Job.model_id == model_id, is_unfinished(Job.state)
+    )
+    # Jobs beside the lineage have no task.
+    return {number: State(state) for number, state in session.execute(query) if number is not None}
+
+
+def derive_standing(task: Task, unfinished: State | None) -> Standing:
+    """Return the standing of a task.
+
+    Args:
+        unfinished: state of its unfinished job; None if it has none.
+    """
+    if unfinished is not None:
+        return S.RUNNING if unfinished in LEASED else S.QUEUED
+    return S(task.standing) if task.standing is not None else S.QUEUED
+
+
+def read_standings(session: Session, model_id: str, tasks: Collection[Task]) -> dict[int, Standing]:
+    """Return the standing of each given task of one model, by task number."""
+    unfinished = open_tasks(session, model_id) if tasks else {}
+    return {task.number: derive_standing(task, unfinished.get(task.number)) for task in tasks}
+
+
+def set_standing(task: Task, to: Standing, now: float, *, stops: bool = False) -> None:
+    """Store the standing of a task.
+
+    Args:
+        now: seconds since 1970.
+        stops: True if later jobs of the model wait until a person settles this task.
+    """
+    # A repeated decision leaves the time of the first one.
+    if task.standing != to:
+        task.standing, task.standing_at = str(to), now
+    # Outside of the condition: a repeated standing may stop the lineage, or release it.
+    task.stops = stops

@@ -1,0 +1,36 @@
+"""Confident predictions: a model's promised precision, applied to a measured curve."""
+
+from sqlalchemy.orm import Session
+
+from core.contract.figures import CoveragePoint
+from core.contract.responses.versions.sure import SureOut
+from core.database.measurements import ALL_TASKS, CALIBRATION
+from core.database.tables import Measurement, Model
+from core.statistics.sureness import choose_threshold, needed_images
+
+
+def sure_of(session: Session, model: Model, version: int) -> SureOut | None:
+    """Return the threshold and coverage that keep the promised precision.
+
+    Return None if the model promises nothing.
+    """
+    if model.answers is None:
+        return None
+    measurement = session.get(Measurement, (model.id, version, CALIBRATION, ALL_TASKS))
+    # A version that was not measured is sure of nothing, instead of everything.
+    curve = (
+        []
+        if measurement is None
+        else [CoveragePoint.from_json(one) for one in measurement.detail.get("curve", [])]
+    )
+    precision = model.answers["precision"]
+    chosen = choose_threshold(curve, precision)
+    return {
+        "precision": precision,
+        "threshold": chosen.threshold,
+        # The last point of a curve covers all held-out images.
+        "images": curve[-1].images if curve else 0,
+        "covered": chosen.covered,
+        "right": chosen.right,
+        "needed": needed_images(precision),
+    }

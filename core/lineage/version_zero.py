@@ -1,0 +1,119 @@
+"""Version 0 of a model: the start of its first task, and the first target of its aliases."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from core.contract.architecture import Architecture, Image, Normalisation
+from core.contract.manifest import BaseOrigin, Manifest, RandomStart, StoredPart
+from core.contract.pretrained import Pretrained
+from core.database import owner_events
+from core.database.tables import Model, Part, Version, Weights
+from core.ids import new_id
+from core.lineage.lineage import LATEST, PRODUCTION, Mover, point_alias
+from core.packaged.packaged_base import PREFIX
+
+Origin = dict[str, RandomStart | BaseOrigin | None]
+"""Origin of the weights as in the manifest: `init` for random ones, `base`, or both."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Weights that a model starts from.
+
+    Attributes:
+        parts: parts whose blobs are stored; empty for random weights.
+        origin: origin of the weights.
+        normalise: pixel statistics of the base.
+    """
+
+    parts: Sequence[StoredPart]
+    origin: Origin
+    normalise: Normalisation | None
+
+
+def add_version(
+    session: Session, model: Model, start: Start, mover: Mover, *, seed: int, now: float
+) -> Version:
+    """Add version 0 with its parts and aliases.
+
+    Args:
+        start: weights of the version; the caller holds the lock on references
+            (`core.retention.references.lock_shared`).
+        seed: seed of the model's recipe.
+        now: seconds since 1970.
+    """
+    # Named only where it is not the default, so that older manifests keep their bytes.
+    problem = {} if model.problem is None else {"problem": model.problem}
+    manifest = Manifest(
+        format=1,
+        model=model.id,
+        name=model.name,
+        version=0,
+        parent=None,
+        task=None,
+        tasks=[],
+        scenario=model.scenario,
+        architecture=Architecture.from_json(model.architecture),
+        image=Image.from_json(model.image),
+        normalise=start.normalise,
+        classes=model.classes or [],
+        heads=[],
+        seed=seed,
+        parts=list(start.parts),
+        **start.origin,
+        **problem,
+    )
+    version = Version(
+        id=new_id("ver"),
+        model_id=model.id,
+        number=0,
+        parent=None,
+        task_number=None,
+        job_id=None,
+        status="published",
+        # Nothing was learned yet that a gate could judge.
+        gate={"passed": True, "checks": []},
+        manifest=manifest,
+        bytes=sum(part.bytes for part in start.parts),
+        bytes_new=0,
+        created_at=now,
+    )
+    session.add(version)
+    owner_events.of_version(session, model, version, now)
+    # The rows of parts refer to this one.
+    session.flush()
+    for position, part in enumerate(start.parts):
+        session.add(Part(version_id=version.id, position=position, **part.get_given_fields()))
+    # From here on, callers rely on both aliases (`core.lineage.outlook`).
+    for alias in (LATEST, PRODUCTION):
+        point_alias(session, model, alias, 0, now, mover)
+    return version
+
+
+def of_weights(weights: Pretrained, stored: Weights) -> tuple[StoredPart, Origin]:
+    """Return the part of version 0 made of pretrained weights, and its origin for the manifest."""
+    assert stored.sha256 is not None and stored.bytes is not None, "the weights were brought"
+    part = StoredPart(name="base", type="base", sha256=stored.sha256, bytes=stored.bytes)
+    # A packaged base is stored under its own name, which is no repository of the Hub.
+    is_packaged = stored.repository.startswith(PREFIX)
+    origin = BaseOrigin(
+        name=stored.repository if is_packaged else weights.name,
+        repository=None if is_packaged else stored.repository,
+        revision=stored.revision,
+        licence=weights.licence,
+        sha256=stored.sha256,
+        bytes=stored.bytes,
+    )
+    return part, {"base": origin}
+
+
+def find_statistics(weights: Pretrained, model: Model) -> Normalisation | None:
+    """Return the pixel statistics that the weights were trained with.
+
+    Return None if the model's images have other channels.
+    """
+    if len(weights.mean) != model.image["channels"]:
+        return None
+    return Normalisation(mean=weights.mean, std=weights.std)

@@ -1,0 +1,294 @@
+"""Sentences about a lineage: why a version is held, which tasks one lacks, what to send."""
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+
+from core.contract.error import JobError
+from core.contract.gate import GateCheck, Verdict
+from core.database.tables import Model, Task, Version
+from core.lineage.standing import Standing
+from core.text.steps import Step
+
+_SHOWN = 5
+"""Most classes that a sentence names."""
+SETTLED_BY = "The model's `attention` has the requests that settle it."
+
+
+def format_date(at: float) -> str:
+    """Return a day, such as 2026-11-29."""
+    return datetime.fromtimestamp(at, UTC).date().isoformat()
+
+
+def join_words(words: Sequence[str], most: int = _SHOWN, last: str = "and") -> str:
+    """Return `a`, `a and b` or `a, b and 7 more`; `last`: and, or."""
+    shown_words = list(words[:most])
+    if len(words) > most:
+        shown_words.append(f"{len(words) - most} more")
+    return (
+        shown_words[0]
+        if len(shown_words) == 1
+        else f"{', '.join(shown_words[:-1])} {last} {shown_words[-1]}"
+    )
+
+
+def describe_task(task: Task) -> str:
+    """Return `task 2 (“week-32”, classes coat and hat)`."""
+    name = f"“{task.name}”, " if task.name else ""
+    several = "es" * (len(task.classes) > 1)
+    classes = f"class{several} {join_words(sorted(task.classes))}" if task.classes else "no classes"
+    return f"task {task.number} ({name}{classes})"
+
+
+def can_relearn(task: Task) -> bool:
+    """Return True if a task can be learned again from its training part or its archive."""
+    decoded = task.train_sha256 is not None and task.train_deleted_at is None
+    return task.data_deleted_at is None and (decoded or task.archive_key is not None)
+
+
+def describe_retention(model: Model, task: Task) -> str:
+    """Return a clause about the retention of a task's training images, or about their deletion."""
+    if task.data_deleted_at is not None:
+        return f"its images were deleted on {format_date(task.data_deleted_at)}"
+    if task.train_deleted_at is not None:
+        return f"its training images went on {format_date(task.train_deleted_at)}"
+    if model.keep_training_data or task.stops or task.train_until is None:
+        return "its training images are kept"
+    return f"its training images are kept until {format_date(task.train_until)}"
+
+
+def kept_until(model: Model, task: Task) -> float | None:
+    """Return when a task's training part will be deleted, in seconds since 1970; None if it is not
+    scheduled."""
+    undecided = model.keep_training_data or task.stops or not can_relearn(task)
+    return None if undecided else task.train_until
+
+
+def explain_settling(model: Model, task: Task) -> str:
+    """Return a sentence with the requests that settle a task the lineage lacks."""
+    discard = _build_step(model, task.number, "discard")
+    if can_relearn(task):
+        again = _build_step(model, task.number, "relearn")
+        return (
+            f"Learn it again with {again} ({describe_retention(model, task)}), or discard it "
+            f"with {discard}."
+        )
+    return (
+        f"It cannot be learned again, since {describe_retention(model, task)}: upload the batch "
+        f"again as a new task if its classes are wanted, and discard this one with {discard}."
+    )
+
+
+def _build_step(model: Model, task: int, verb: str) -> Step:
+    return Step("POST", f"/v1/models/{model.name}/tasks/{task}/{verb}")
+
+
+def describe_gate_rule(model: Model) -> str:
+    """Return the gate's rule for a version that lacks a task which was rolled back, as a clause."""
+    if model.allow_lost_classes:
+        return "the model allows versions without it (`allow_lost_classes`)"
+    if model.scenario == "data":
+        return "the gate holds a version that lacks a class which no other task shows"
+    return "the gate holds a version that lacks it"
+
+
+def describe_missing(
+    model: Model, task: Task, standing: Standing, subject: str = "The new version"
+) -> str:
+    """Return a sentence saying that a version lacks a task, why, and what to do."""
+    does = "will not contain" if subject == "The new version" else "does not contain"
+    sentence = f"{subject} {does} {describe_task(task)}"
+    if standing in (Standing.QUEUED, Standing.RUNNING):
+        return f"{sentence}, which is being learned again."
+    if standing is Standing.SKIPPED:
+        return f"{sentence}, which was skipped. {explain_settling(model, task)}"
+    return (
+        f"{sentence}, which was rolled back: {describe_gate_rule(model)}. "
+        f"{explain_settling(model, task)}"
+    )
+
+
+def lost_by_move(model: Model, task: Task, version: int) -> str:
+    """Return a sentence about a task that production lacks after a move to an earlier version."""
+    return (
+        f"Version {version} was not taught {describe_task(task)}. {explain_settling(model, task)}"
+    )
+
+
+def one_class(version: Version) -> str:
+    """Return why a first version is not promoted, and what to send."""
+    return (
+        f"Version {version.number} knows one class, so it calls every image by it. It is published "
+        "and not in production. Send a batch with another class: the next version is judged and "
+        "promoted as usual."
+    )
+
+
+def passes_now(version: int) -> str:
+    """Return a sentence saying that a held version was judged again."""
+    return f"Version {version} was held, passes its gate now and is published."
+
+
+def explain_hold(version: int, gate: Verdict) -> str:
+    """Return `Version 3 is held by its gate: forgetting is 0.42, at most 0.1 is allowed.`"""
+    reasons = [_explain_check(check) for check in gate["checks"] if not check["passed"]]
+    return f"Version {version} is held by its gate: {'; '.join(reasons)}."
+
+
+def _explain_check(check: GateCheck) -> str:
+    name, limit, value = check["name"], check["limit"], check["value"]
+    if "detail" in check:
+        # The detail is a whole sentence, and becomes a clause of another one here.
+        return check["detail"][0].lower() + check["detail"][1:].removesuffix(".")
+    if name == "lost_tasks":
+        classes = check["classes"]
+        consequence = f", so that it cannot name {join_words(classes, 20)}" if classes else ""
+        numbers = join_words([str(number) for number in check["tasks"]], 20)
+        return f"it was not taught task{'s' * (len(check['tasks']) > 1)} {numbers}{consequence}"
+    if name == "parent_rolled_back":
+        head = "another one" if limit is None else f"version {limit}"
+        return (
+            f"it was learned from version {value}, and production was moved so that the line "
+            f"goes on from {head}"
+        )
+    if name == "max_negative_flips" and value is not None and limit is not None:
+        return (
+            f"of {check['images']} images it gets {check['negative']} wrong that version "
+            f"{check['against']}, in production then, gets right ({value:.3g}), at most "
+            f"{limit:.3g} is asked for"
+        )
+    # An undefined figure passes, so None stands for one that is not finite here.
+    figure = "no finite number" if value is None else f"{value:.3g}"
+    quantity = {
+        "max_forgetting": "forgetting of earlier tasks",
+        "min_new_task": "accuracy on the new task",
+        "min_acc": "mean accuracy over all tasks",
+        "min_coverage": "the share of held-out images that is answered surely",
+        "max_predicted_loss_rise": "the predicted rise of earlier tasks' loss",
+    }.get(name, str(name))
+    bound = "at most" if name.startswith("max_") else "at least"
+    return f"{quantity} is {figure}, {bound} {limit:.3g} is asked for"
+
+
+def explain_stop(model: Model, task: Task, version: Version, learned: Collection[int] = ()) -> str:
+    """Return a sentence saying that later batches wait for a held version, and what settles it.
+
+    Args:
+        learned: tasks that the version lacks and the head has learned since.
+    """
+    again = (
+        f"learns {describe_task(task)} again, discards the task"
+        if can_relearn(task)
+        else f"discards {describe_task(task)}"
+    )
+    return (
+        f"Later batches of {model.name} wait until a person promotes version {version.number} with "
+        f"a reason, {again}, or continues without it.{first_mend(model, version, learned)}"
+    )
+
+
+def lost_tasks(gate: Verdict) -> list[int]:
+    """Return the tasks that a version was held for lacking."""
+    return [n for check in gate["checks"] if check["name"] == "lost_tasks" for n in check["tasks"]]
+
+
+def first_mend(model: Model, version: Version, learned: Collection[int]) -> str:
+    """Return the requests that let a held version pass which lacks tasks; empty if it lacks none.
+
+    Learning its own task again would not bring the lacking tasks back.
+    """
+    lacking = lost_tasks(version.gate)
+    # The check lists lacking tasks even if the model allows that.
+    if not lacking or model.allow_lost_classes:
+        return ""
+    numbers = [number for number in lacking if number not in learned]
+    if not numbers:
+        tasks = join_words([str(number) for number in lacking], 20)
+        return (
+            f" Task{'s' * (len(lacking) > 1)} {tasks} {'were' if len(lacking) > 1 else 'was'} "
+            f"learned again since: learn task {version.task_number} again, and the new version "
+            f"knows all of them."
+        )
+    tasks = join_words([str(number) for number in numbers], 20)
+    again, discard = (_build_step(model, numbers[0], verb) for verb in ("relearn", "discard"))
+    return (
+        f" Learn task{'s' * (len(numbers) > 1)} {tasks} again first ({again}) and then this one, "
+        f"or discard {'them' if len(numbers) > 1 else 'it'} ({discard}): version {version.number} "
+        f"is then judged again."
+    )
+
+
+def explain_wait(task: Task, version: Version | None, again: bool) -> str:
+    """Return why a batch waits.
+
+    `version`: the held one; `again`: its task is being learned again.
+    """
+    settled_by = "It is being learned again." if again else SETTLED_BY
+    if version is None:
+        why = "which was rejected." if task.standing == Standing.REJECTED else "whose job failed."
+        return f"This batch waits for {describe_task(task)}, {why} {settled_by}"
+    return (
+        f"This batch waits for {describe_task(task)}. "
+        f"{explain_hold(version.number, version.gate)} {settled_by}"
+    )
+
+
+def waits_for_base(job_id: str) -> str:
+    """Return why a batch waits whose model has no version 0 yet. job_id: the job that fetches the
+    weights."""
+    return f"This batch waits for the weights of its model's base, which job {job_id} brings."
+
+
+def fetch_again(job_id: str) -> str:
+    """Return the request that fetches the weights again, as a clause."""
+    return f"bring them again with POST /v1/jobs/{job_id}/retry"
+
+
+def lacks_base(job_id: str, error: JobError | None) -> str:
+    """Return why a batch keeps waiting for its model's base, and what to do.
+
+    Args:
+        job_id: the job that should have fetched the weights.
+        error: reason why it failed; None: it was cancelled.
+    """
+    why = f"Job {job_id} was cancelled." if error is None else error["detail"]
+    again = fetch_again(job_id)
+    # A failed fetch ends with this request already (`core.execution.kinds.fetch`).
+    if again not in why:
+        why = f"{why} Mend that, and {again}."
+    return (
+        f"The weights of the model's base could not be brought. {why} This batch is kept, and "
+        "learned once they are there."
+    )
+
+
+def went_on(model: Model, task: Task, known: bool) -> str:
+    """Return how the lineage continues past a held version.
+
+    `known`: its head was taught the task.
+    """
+    if known:
+        return f"The line goes on from version {model.head}, which knows {describe_task(task)}."
+    return f"The line goes on without {describe_task(task)}. {explain_settling(model, task)}"
+
+
+def explain_pinning(model: Model, production: int) -> str:
+    """Return a sentence about a production that is pinned, and the request that unpins it."""
+    moves = (
+        f"moves it to version {model.head}, the newest, and " if model.head != production else ""
+    )
+    return (
+        f"Production stays on version {production}, where a person put it: later versions are "
+        f"published and not promoted. POST /v1/models/{model.name}/aliases/production/follow "
+        f"{moves}lets it follow later ones."
+    )
+
+
+def describe_publication(version: Version, model: Model) -> str:
+    """Return a sentence saying that a version which was held is now published."""
+    where = "it is in production" if model.production_follows else "production does not follow it"
+    return f"Version {version.number} is published now, and {where}."
+
+
+def describe_overruling(version: Version, reason: str) -> str:
+    """Return a sentence saying that a person put a held version in production."""
+    return f"A person put version {version.number} in production against its gate: “{reason}”."

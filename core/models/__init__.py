@@ -1,0 +1,1 @@
+"""Models: create, list, change and delete them, and what waits for a person."""

@@ -1,0 +1,339 @@
+"""Items in a model that wait for a person, and the requests that settle them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, and_, func, select
+from sqlalchemy.orm import Session, aliased, defer
+
+from core.bases import pretrained
+from core.contract.gate import CheckPicture, Verdict
+from core.contract.responses.attention import ActionBody, ActionOut, AttentionOut
+from core.database.jobs import held_for_data, is_unfinished
+from core.database.states import State
+from core.database.tables import Job, Model, Task, Version
+from core.lineage import words
+from core.lineage.lineage import PRODUCTION
+from core.lineage.standing import Standing
+from core.models.held_actions import (
+    list_held_actions,
+    make_action,
+    make_discard,
+    make_retry,
+    task_path,
+)
+from core.requests.times import format_rfc3339
+
+S = Standing
+MOST = 50
+"""Most items shown of one model: those that stop its lineage first, then by number of the task."""
+MOST_PICTURES = 8
+"""Most pictures shown of one held version."""
+_KINDS = (S.HELD, S.ROLLED_BACK, S.REJECTED, S.FAILED)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A task that waits for a person, with the rows its item is made from.
+
+    Attributes:
+        version: its newest version, if that is held.
+        job: its newest job.
+        answering: its newest published version, if it is rolled back.
+        learned: tasks that the held version lacks and the head has been taught since.
+        other_tasks: other tasks of its model that wait for a person, by number.
+        pictures: images that the held version gets wrong and production right.
+    """
+
+    model: Model
+    task: Task
+    version: Version | None
+    job: Job | None
+    answering: int | None
+    learned: Collection[int]
+    other_tasks: Mapping[int, Task]
+    pictures: list[CheckPicture]
+
+
+def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[AttentionOut]]:
+    """Return model id → its items, in a fixed number of queries."""
+    by_id = {model.id: model for model in models}
+    items = {
+        model: [_build_base_item(by_id[model], job)]
+        for model, job in pretrained.find_failed_jobs(session, models).items()
+    }
+    tasks = _list_tasks(session, list(by_id))
+    if not tasks:
+        return items
+    versions, jobs = _find_held_versions(session, tasks), _find_newest_jobs(session, tasks)
+    answering, learned = _find_published_numbers(session, tasks), _learned_since(session, versions)
+    pictures = _find_pictures(session, versions)
+    # Collected first, since the actions of an item may concern another waiting task.
+    waits: dict[str, dict[int, Task]] = {id: {} for id in by_id}
+    for task in tasks:
+        waits[task.model_id][task.number] = task
+    for task in tasks:
+        model, key = by_id[task.model_id], (task.model_id, task.number)
+        waiting = Waiting(
+            model=model,
+            task=task,
+            version=versions.get(key),
+            job=jobs.get(task.id),
+            answering=answering.get(key),
+            learned=learned.get(key, ()),
+            other_tasks=waits[task.model_id],
+            pictures=pictures.get(key, []),
+        )
+        items.setdefault(model.id, []).append(_build_item(waiting))
+    return items
+
+
+def _list_tasks(session: Session, models: list[str]) -> list[Task]:
+    place = (
+        func.row_number()
+        .over(partition_by=Task.model_id, order_by=(Task.stops.desc(), Task.number))
+        .label("place")
+    )
+    unfinished = select(Job.id).where(
+        Job.model_id == Task.model_id, Job.task_id == Task.id, is_unfinished(Job.state)
+    )
+    # Ranked by the database, so that a model with many waiting tasks does not load them all.
+    ranked = (
+        select(Task, place)
+        .where(
+            Task.model_id.in_(models),
+            Task.standing.in_([str(k) for k in _KINDS]),
+            # A task that is being learned again needs no decision now.
+            ~unfinished.exists(),
+        )
+        .subquery()
+    )
+    task = aliased(Task, ranked)
+    return list(
+        session.scalars(
+            select(task).where(ranked.c.place <= MOST).order_by(ranked.c.model_id, ranked.c.place)
+        )
+    )
+
+
+def _find_held_versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], Version]:
+    """Return (model, task) → the newest version of each task that is held."""
+    held_ids = [task.id for task in tasks if task.standing == S.HELD]
+    query = (
+        select(Version)
+        .join(Task, _of_task())
+        .where(Task.id.in_(held_ids))
+        # Manifests are large, and only gates are needed here.
+        .options(defer(Version.manifest))
+    )
+    newest: dict[tuple[str, int], Version] = {}
+    # Ascending, so that the newest version of each task remains.
+    for version in session.scalars(query.order_by(Version.number)):
+        newest[version.model_id, version.task_number or 0] = version
+    return newest
+
+
+def _find_newest_jobs(session: Session, tasks: Sequence[Task]) -> dict[str, Job]:
+    """Return task id → its newest job."""
+    # Ascending, so that the newest job of each task remains.
+    query = select(Job).where(Job.task_id.in_([task.id for task in tasks])).order_by(Job.place)
+    return {job.task_id: job for job in session.scalars(query) if job.task_id is not None}
+
+
+def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], int]:
+    """Return (model, task) → the newest published version of each rolled-back task.
+
+    Production can go back to that version.
+    """
+    back = [task.id for task in tasks if task.standing == S.ROLLED_BACK]
+    newest = (
+        select(func.max(Version.number))
+        .where(_of_task(), Version.status == "published")
+        .scalar_subquery()
+    )
+    query = select(Task.model_id, Task.number, newest).where(Task.id.in_(back))
+    return {
+        (model, task): number
+        for model, task, number in session.execute(query)
+        if number is not None
+    }
+
+
+def _learned_since(
+    session: Session, held_versions: Mapping[tuple[str, int], Version]
+) -> dict[tuple[str, int], set[int]]:
+    """Return (model, task) → tasks that its held version lacks and the head has been taught
+    since."""
+    lost_by_task = {
+        key: set(words.lost_tasks(version.gate)) for key, version in held_versions.items()
+    }
+    numbers = set().union(*lost_by_task.values()) if lost_by_task else set()
+    query = select(Task.model_id, Task.number).where(
+        Task.model_id.in_({model for model, _ in lost_by_task}),
+        Task.number.in_(numbers),
+        Task.standing == S.LEARNED,
+    )
+    learned = {(model, number) for model, number in session.execute(query)} if numbers else set()
+    return {
+        key: {number for number in of if (key[0], number) in learned}
+        for key, of in lost_by_task.items()
+    }
+
+
+def _find_pictures(
+    session: Session, held_versions: Mapping[tuple[str, int], Version]
+) -> dict[tuple[str, int], list[CheckPicture]]:
+    """Return (model, task) → a few pictures of the failed checks of its held version.
+
+    Only images that are still retained are used.
+    """
+    chosen = {key: _few_pictures(version.gate) for key, version in held_versions.items()}
+    named = {(key[0], picture["task"]) for key, pictures in chosen.items() for picture in pictures}
+    if not named:
+        return {}
+    query = select(Task.model_id, Task.number).where(
+        Task.model_id.in_({model for model, _ in named}),
+        Task.number.in_({number for _, number in named}),
+        Task.held_out_deleted_at.is_(None),
+        Task.data_deleted_at.is_(None),
+    )
+    retained_tasks = {(model, number) for model, number in session.execute(query)}
+    return {
+        key: [picture for picture in pictures if (key[0], picture["task"]) in retained_tasks]
+        for key, pictures in chosen.items()
+    }
+
+
+def _few_pictures(gate: Verdict) -> list[CheckPicture]:
+    """Return the pictures of all checks, each image once: the first of each check, then the second
+    …"""
+    by_check = [check.get("pictures", []) for check in gate["checks"]]
+    in_turn = [of[index] for index in range(MOST_PICTURES) for of in by_check if index < len(of)]
+    # Reversed twice: a dict keeps the last entry of a key, and the first picture must stay.
+    once = {(picture["task"], picture["index"]): picture for picture in reversed(in_turn)}
+    return list(reversed(once.values()))[:MOST_PICTURES]
+
+
+def _of_task() -> ColumnElement[bool]:
+    return and_(Version.model_id == Task.model_id, Version.task_number == Task.number)
+
+
+def _build_item(waiting: Waiting) -> AttentionOut:
+    model, task, version = waiting.model, waiting.task, waiting.version
+    kind = S(str(task.standing))
+    detail, actions = {
+        S.HELD: _describe_held,
+        S.ROLLED_BACK: _rolled_back,
+        S.REJECTED: _describe_rejected,
+        S.FAILED: _describe_failed,
+    }[kind](waiting)
+    return {
+        "kind": str(kind),
+        "version": version.number if kind is S.HELD and version is not None else waiting.answering,
+        "task": task.number,
+        "since": format_rfc3339(task.standing_at),
+        "training_data_until": format_rfc3339(words.kept_until(model, task)),
+        "detail": detail,
+        "actions": actions,
+        "pictures": waiting.pictures,
+    }
+
+
+def _build_base_item(model: Model, job: Job) -> AttentionOut:
+    """Return the item for a model whose base weights could not be fetched."""
+    ended = "failed" if job.state == State.FAILED else "was cancelled"
+    why = "" if job.error is None else f"{_format_error(job)} "
+    return {
+        "kind": "base",
+        "version": None,
+        "task": None,
+        "since": format_rfc3339(job.finished_at),
+        "training_data_until": None,
+        "detail": f"The job that brings the weights of the model's base {ended}. {why}Batches wait "
+        f"for them.",
+        "actions": [
+            make_action("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
+            make_action("Delete the model", f"/v1/models/{model.id}", None, method="DELETE"),
+        ],
+        "pictures": [],
+    }
+
+
+def _describe_held(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+    model, task, version, job = waiting.model, waiting.task, waiting.version, waiting.job
+    assert version is not None and job is not None, "a held task has a version and a job"
+    detail = (
+        f"{words.explain_hold(version.number, version.gate)} "
+        f"{words.explain_stop(model, task, version, waiting.learned)}"
+    )
+    actions = list_held_actions(model, task, version, job, waiting.learned, waiting.other_tasks)
+    return detail, actions
+
+
+def _rolled_back(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+    model, task, answering = waiting.model, waiting.task, waiting.answering
+    until = words.describe_retention(model, task)
+    detail = (
+        f"Production was rolled back over {words.describe_task(task)}: version {model.head}, from "
+        f"which the next batch starts, was not taught it, and {words.describe_gate_rule(model)}. "
+        f"{until[0].upper()}{until[1:]}."
+    )
+    actions: list[ActionOut] = []
+    if words.can_relearn(task):
+        actions.append(
+            make_action(f"Learn task {task.number} again", task_path(model, task, "relearn"), {})
+        )
+    if answering is not None:
+        body: ActionBody = {"version": answering, "reason": "…"}
+        title = f"Put version {answering} back in production"
+        actions.append(
+            make_action(title, f"/v1/models/{model.id}/aliases/{PRODUCTION}", body, method="PUT")
+        )
+    return detail, [*actions, make_discard(model, task)]
+
+
+def _describe_rejected(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+    model, task, job = waiting.model, waiting.task, waiting.job
+    detail = (
+        f"The batch of {words.describe_task(task)} was rejected and nothing was learned from it: "
+        f"{_format_error(job)}"
+    )
+    upload: ActionOut = {
+        "title": "Upload a mended batch as a new task",
+        "method": "POST",
+        "path": f"/v1/models/{model.id}/tasks",
+        "body": None,
+    }
+    settled = (
+        " Later batches wait until this task is discarded."
+        if task.stops
+        else _describe_waiting(task)
+    )
+    if job is not None and held_for_data(job) and words.can_relearn(task):
+        as_it_is = make_action("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
+        return f"{detail}{_describe_waiting(task)}", [upload, as_it_is, make_discard(model, task)]
+    return f"{detail} Upload a mended batch as a new task.{settled}", [
+        upload,
+        make_discard(model, task),
+    ]
+
+
+def _describe_failed(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+    model, task, job = waiting.model, waiting.task, waiting.job
+    assert job is not None, "a failed task has a job"
+    detail = (
+        f"The job of {words.describe_task(task)} failed and nothing was learned from it: "
+        f"{_format_error(job)}{_describe_waiting(task)}"
+    )
+    retry = [make_retry(task, job)] if words.can_relearn(task) else []
+    return detail, [*retry, make_discard(model, task)]
+
+
+def _describe_waiting(task: Task) -> str:
+    return " Later batches wait for it." if task.stops else " The line goes on without it."
+
+
+def _format_error(job: Job | None) -> str:
+    error = None if job is None else job.error
+    text = (error["detail"].strip() if error else "") or "nothing more is known"
+    return text if text.endswith((".", "!", "?")) else f"{text}."

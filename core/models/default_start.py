@@ -1,0 +1,76 @@
+"""The start of a model whose request leaves the base open, and sentences about that choice."""
+
+from dataclasses import dataclass, field
+
+from core.admission.admission import Admission
+from core.contract.catalogue import Catalogue
+from core.contract.responses.model_change import NewModel
+from core.contract.responses.recipe import RecipeOut
+from core.errors import JobTooLarge
+from core.packaged import imagenet_base, packaged_base
+from core.recipe import photos
+from core.recipe.images import images_of
+from core.recipe.passes import BASE_SIZE, passes_s, say_minutes
+
+EXAMPLE_IMAGES = 100
+"""Number of images in the example batch whose duration the response to a creation states."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A base that replaces the default, with sentences about the choice.
+
+    `base` is None for the default, the packaged base.
+    """
+
+    base: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def find_start(catalogue: Catalogue, given: NewModel, admission: Admission) -> Start:
+    """Choose the base for photos if the request leaves that open, the backbone is not trained and
+    the base is available.
+    """
+    if (
+        not photos.leaves_base_open(given)
+        or (recipe := photos.find_recipe(catalogue, given)) is None
+    ):
+        return Start()
+    problem = imagenet_base.find_problem() or _find_excess(catalogue, recipe, admission)
+    # Training the larger network takes much longer, so that is left to an explicit request.
+    if photos.trains_backbone(recipe):
+        return Start(None, [] if problem else [_minutes_of(catalogue, recipe)])
+    if not problem:
+        return Start(imagenet_base.NAME)
+    return Start(
+        None,
+        [
+            f"The model does not start from {imagenet_base.NAME}, which knows photos: {problem}. "
+            f"It starts from {packaged_base.PACKAGED}, which was learned on images of "
+            f"{packaged_base.load_description().size} pixels and "
+            "tells photos apart less well. To have the other, repair this and create the model "
+            "again."
+        ],
+    )
+
+
+def _find_excess(catalogue: Catalogue, recipe: RecipeOut, admission: Admission) -> str:
+    """Return why a job on this base would be refused here, or "" if it would be accepted."""
+    image = images_of(catalogue, imagenet_base.ARCHITECTURE, {}).image
+    try:
+        admission.check_job(catalogue, imagenet_base.ARCHITECTURE, image, recipe)
+    except JobTooLarge as error:
+        return error.detail.rstrip(".")
+    return ""
+
+
+def _minutes_of(catalogue: Catalogue, recipe: RecipeOut) -> str:
+    """Return a sentence with the expected minutes of a batch on the larger base."""
+    expected = passes_s(catalogue, imagenet_base.NAME, BASE_SIZE, recipe, EXAMPLE_IMAGES)
+    return (
+        f"This recipe trains the network, so the model starts from the small base "
+        f"{packaged_base.PACKAGED}. "
+        f'{imagenet_base.NAME} knows photos better ("base": "{imagenet_base.NAME}"); a batch of '
+        f"{EXAMPLE_IMAGES} "
+        f"images then takes about {say_minutes(expected)} of one processor core by this recipe."
+    )

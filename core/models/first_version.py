@@ -1,0 +1,168 @@
+"""Version 0 of a new model: random weights, an uploaded base, or another model's backbone.
+
+Random weights are a pure function of architecture, image and seed and need no bytes. An uploaded
+base or the backbone of another version is referenced by its blobs.
+"""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.bases import packaged
+from core.bases.base_advice import (
+    architecture_of,
+    describe_architecture,
+    format_creation_request,
+    other_model,
+    same_pixels,
+)
+from core.contract.architecture import Normalisation
+from core.contract.base import BaseVersion
+from core.contract.manifest import BaseOrigin, RandomStart, StoredPart
+from core.contract.responses.architecture import ImageOut, NormalisationOut
+from core.database.tables import Base, Model, Part, Version
+from core.errors import Invalid
+from core.lineage import version_zero
+from core.lineage.lineage import Mover
+from core.lineage.version_zero import Origin, Start
+from core.packaged import packaged_base
+from core.recipe.images import Images
+from core.requests.actor import Actor, Transaction, find_model
+from core.retention import references
+from core.storage import Blobs
+
+_BACKBONE = ("backbone", "base")
+"""Part types that another model can start from.
+
+Heads, prompts, buffers and other parts are not taken over.
+"""
+
+
+def add_version_zero(
+    transaction: Transaction, blobs: Blobs, model: Model, seed: int, images: Images
+) -> None:
+    """Add version 0 of a new model, with its parts and aliases.
+
+    A base that the request named by its model's name is stored by id.
+
+    Args:
+        images: images of the architecture; a base replaces their cropping, resizing and
+            normalisation by its own.
+
+    Raises:
+        Invalid: the base does not exist, does not fit the model, or its bytes are gone.
+        NotFound: the caller sees no model of the base's name.
+    """
+    session, actor, now = transaction.session, transaction.actor, transaction.now
+    parts, origin, normalise = _base_parts(session, blobs, actor, model, seed, images.normalise)
+    mover = Mover("create", actor.key_id)
+    start = Start(parts, origin, normalise)
+    version_zero.add_version(session, model, start, mover, seed=seed, now=now)
+
+
+def _base_parts(
+    session: Session,
+    blobs: Blobs,
+    actor: Actor,
+    model: Model,
+    seed: int,
+    usual: NormalisationOut | None,
+) -> tuple[list[StoredPart], Origin, Normalisation | None]:
+    """Return the parts of version 0, the origin for the manifest, and the base's pixel statistics.
+
+    Args:
+        usual: statistics to use where the base has none.
+    """
+    if model.base == "random":
+        return [], {"init": RandomStart(kind="random", seed=seed)}, _parse_normalisation(usual)
+    # First, so that no blob of the base is deleted between the checks below and the commit.
+    references.lock_shared(session)
+    if not isinstance(model.base, str):
+        parts, origin, normalise = _of_version(session, actor, model, model.base)
+    elif model.base.startswith(packaged_base.PREFIX):
+        part, origin, normalise = packaged.version_zero(model.base, model.architecture, model.image)
+        parts = [part]
+    else:
+        parts, origin, normalise = _of_upload(session, actor, model, model.base, usual)
+    for part in parts:
+        if not blobs.has(part.sha256):
+            raise _bad_base("The base's bytes are gone from the store; upload it again.")
+    return parts, origin, normalise
+
+
+def _of_upload(
+    session: Session, actor: Actor, model: Model, base: str, usual: NormalisationOut | None
+) -> tuple[list[StoredPart], Origin, Normalisation | None]:
+    """Return the part of an uploaded base, given by its id."""
+    row = session.scalar(select(Base).where(Base.id == base, actor.filter_visible(Base.owner_id)))
+    if row is None:
+        raise _bad_base(f"There is no base {base!r}.")
+    base_architecture = architecture_of(row.architecture)
+    if base_architecture != model.architecture or not same_pixels(
+        row.architecture["image"], model.image
+    ):
+        raise _bad_base(other_model(row.architecture, model.architecture, model.image))
+    model.image = _with_decoding_of(row.architecture["image"], model.image)
+    normalise = _parse_normalisation(row.architecture.get("normalise") or usual)
+    part = StoredPart(name="base", type="base", sha256=row.sha256, bytes=row.bytes)
+    return [part], {"base": BaseOrigin(id=row.id, sha256=row.sha256)}, normalise
+
+
+def _of_version(
+    session: Session, actor: Actor, model: Model, base: BaseVersion
+) -> tuple[list[StoredPart], Origin, Normalisation | None]:
+    """Return the parts of the backbone of another model's version."""
+    source = find_model(session, actor, base["model"])
+    number = base["version"]
+    source_version = session.scalar(
+        select(Version).where(Version.model_id == source.id, Version.number == number)
+    )
+    if source_version is None:
+        raise _bad_base(f"The model {base['model']!r} has no version {number}.")
+    if source.architecture != model.architecture or not same_pixels(source.image, model.image):
+        raise _bad_base(
+            f"Version {number} of {source.name} has "
+            f"{describe_architecture(source.architecture, source.image)}; the model has "
+            f"{describe_architecture(model.architecture, model.image)}. Create the model with "
+            f"{format_creation_request(source.architecture, source.image, base)}."
+        )
+    if (
+        source_version.manifest.network is not None
+        and source_version.manifest.network.family == "linearised"
+    ):
+        raise _bad_base(
+            f"Version {number} of {base['model']!r} is linearised: its backbone is edited and does "
+            "not fit the model's architecture. Name a version of a plain network, or upload the "
+            "base."
+        )
+    rows = session.scalars(
+        select(Part).where(Part.version_id == source_version.id).order_by(Part.position)
+    )
+    parts = [
+        StoredPart(name=p.name, type=p.type, sha256=p.sha256, bytes=p.bytes)
+        for p in rows
+        if p.type in _BACKBONE
+    ]
+    origin: Origin = {"base": BaseOrigin(model=source.id, version=number)}
+    if not parts:  # version 0 of a model with random weights: the same function makes them again
+        origin["init"] = source_version.manifest.init
+    model.image = _with_decoding_of(source.image, model.image)
+    # By id, since a rebase may give the name to another model.
+    model.base = {"model": source.id, "version": number}
+    return parts, origin, source_version.manifest.normalise
+
+
+def _with_decoding_of(image: ImageOut, model_image: ImageOut) -> ImageOut:
+    """Return a base's image settings with the model's own decoding; a base knows only pixels."""
+    image_settings: ImageOut = {**image}
+    image_settings.pop("decoding", None)
+    if "decoding" in model_image:
+        image_settings["decoding"] = model_image["decoding"]
+    return image_settings
+
+
+def _parse_normalisation(statistics: NormalisationOut | None) -> Normalisation | None:
+    return None if statistics is None else Normalisation.from_json(statistics)
+
+
+def _bad_base(message: str) -> Invalid:
+    return Invalid(message, fields=[{"field": "base", "message": message}])

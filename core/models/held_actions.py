@@ -1,0 +1,149 @@
+"""Requests that settle a held version, first the one that learns the batch without the loss.
+
+Which request repairs a version depends on the checks that it failed. Learned again in the same way
+it fails them again, unless the lineage has moved; by another recipe it may pass. To put it in
+production anyway repairs nothing, and comes last.
+"""
+
+from collections.abc import Collection, Mapping
+
+from core.contract.patch import RecipePatch
+from core.contract.responses.attention import ActionBody, ActionOut
+from core.database.tables import Job, Model, Task, Version
+from core.lineage import words
+from core.lineage.labels import find_doubt
+from core.lineage.lineage import PRODUCTION
+from core.text.steps import LEFT_OPEN
+
+PLAIN = ("finetune", "ewc", "l2-sp", "lwf", "mas", "si")
+"""Methods that retain no images and leave the network unchanged, so that another one can
+continue."""
+WITH_IMAGES = ("er", "er-ace", "der", "der++", "gem", "a-gem")
+"""Methods that also learn from retained images."""
+GENTLE: RecipePatch = {"method": {"name": "lwf"}, "depth": 1}
+"""Recipe that trains the head alone, held close to the previous version's predictions."""
+SLOW: RecipePatch = {"method": {"name": "slca"}}
+"""Recipe that trains the backbone slowly and aligns the head; not in the task scenario."""
+MORE = 5
+"""Factor on the epochs for a version that learned too little."""
+_MOST_EPOCHS = 10_000
+_WEAK = {"min_new_task", "min_acc", "learned_nothing", "min_coverage"}
+"""Checks failed by a version that learned too little; the others show that it lost something."""
+_OF_DATA = {"data_report", "resources", "seed"}
+"""Fields of a recipe that cannot be the reason why a version forgot."""
+
+
+def list_held_actions(
+    model: Model,
+    task: Task,
+    version: Version,
+    job: Job,
+    learned: Collection[int],
+    other_tasks: Mapping[int, Task],
+) -> list[ActionOut]:
+    """Return all requests that settle a held version, first the one that repairs it.
+
+    Args:
+        job: the newest job of the task.
+        learned: tasks that the version lacks and the head has been taught since.
+        other_tasks: other tasks of the model that wait for a person, by number.
+    """
+    other_actions = [
+        make_discard(model, task),
+        make_action(
+            f"Go on without task {task.number}",
+            task_path(model, task, "continue"),
+            {"reason": LEFT_OPEN},
+        ),
+        make_action(
+            f"Put version {version.number} in production all the same",
+            f"/v1/models/{model.id}/aliases/{PRODUCTION}",
+            {"version": version.number, "reason": LEFT_OPEN},
+            method="PUT",
+        ),
+    ]
+    if find_doubt(task.report) is not None:  # no recipe mends wrong labels
+        again = [make_retry(task, job)] if words.can_relearn(task) else []
+        return [other_actions[0], *again, *other_actions[1:]]
+    mended = _list_repairs(model, task, version, job, learned, other_tasks)
+    if not words.can_relearn(task):
+        return [*mended, *other_actions]
+    # The same job must not be offered for a retry twice.
+    is_again = any(action["path"].endswith(f"/{job.id}/retry") for action in mended)
+    return [*mended, *([] if is_again else [make_retry(task, job)]), *other_actions]
+
+
+def _list_repairs(
+    model: Model,
+    task: Task,
+    version: Version,
+    job: Job,
+    learned: Collection[int],
+    other_tasks: Mapping[int, Task],
+) -> list[ActionOut]:
+    failed = {check["name"] for check in version.gate["checks"] if not check["passed"]}
+    lacked = [number for number in words.lost_tasks(version.gate) if number not in learned]
+    # While the lineage lacks these tasks, no recipe makes a version that passes the gate.
+    if lacked and not model.allow_lost_classes:
+        first = other_tasks.get(lacked[0])
+        if first is None:
+            return []
+        if words.can_relearn(first):
+            return [
+                make_action(
+                    f"Learn task {first.number} again", task_path(model, first, "relearn"), {}
+                )
+            ]
+        return [make_discard(model, first)]
+    if not words.can_relearn(task):
+        return []
+    if failed <= {"lost_tasks", "parent_rolled_back"}:
+        return [make_retry(task, job)]
+    # The override is the first suspect: the model's own recipe comes before any other advice.
+    if set(job.recipe_override) - _OF_DATA:
+        title = f"Learn task {task.number} again by the model’s own recipe"
+        return [make_action(title, f"/v1/jobs/{job.id}/retry", {"recipe": {}})]
+    method = job.recipe["method"]["name"]
+    epochs, depth = job.recipe.get("epochs"), job.recipe.get("depth")
+    # an older recipe may lack these fields
+    if method not in (*PLAIN, *WITH_IMAGES) or epochs is None or depth is None:
+        return []
+    if failed <= _WEAK:
+        patch: RecipePatch = {"epochs": min(MORE * epochs, _MOST_EPOCHS)}
+        title = f"Learn task {task.number} again in {MORE} times as many epochs"
+    elif method in PLAIN and depth > 1:
+        patch = GENTLE
+        title = f"Learn task {task.number} again in the head alone, which changes less"
+    elif method in WITH_IMAGES and model.scenario != "task":
+        patch = SLOW
+        title = f"Learn task {task.number} again by slca, which changes less"
+    else:
+        return []
+    return [
+        make_action(title, f"/v1/jobs/{job.id}/retry", {"recipe": {**job.recipe_override, **patch}})
+    ]
+
+
+def make_retry(task: Task, job: Job) -> ActionOut:
+    """Return the request that learns a task again."""
+    title = f"Learn task {task.number} again, perhaps with another recipe"
+    return make_action(title, f"/v1/jobs/{job.id}/retry", {})
+
+
+def make_discard(model: Model, task: Task) -> ActionOut:
+    """Return the request that gives a task up."""
+    return make_action(
+        f"Discard task {task.number}", task_path(model, task, "discard"), {"reason": LEFT_OPEN}
+    )
+
+
+def task_path(model: Model, task: Task, verb: str) -> str:
+    """Return the path of a request about a task."""
+    return f"/v1/models/{model.id}/tasks/{task.number}/{verb}"
+
+
+def make_action(
+    title: str, path: str, body: ActionBody | None, *, method: str = "POST"
+) -> ActionOut:
+    """Return a request with its title."""
+    return {"title": title, "method": method, "path": path, "body": body}

@@ -1,0 +1,302 @@
+"""A model's memory of training images (replay buffer, exemplars, features), and its deletion.
+
+Versions are immutable, but a person may demand that stored images are deleted at once. Parts with
+images therefore lose their bytes in every version of the model, and their rows record the time.
+Weights remain: versions can still be downloaded and predict as before. The next version starts with
+an empty memory.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import and_, or_, select
+from sqlalchemy.orm import Session
+
+from core.contract.manifest import FEATURES, REST, Manifest
+from core.contract.part_types import IMAGE_TYPES, PRIVATE_TYPES
+from core.contract.responses.audit import AuditData
+from core.contract.responses.versions.memory import MemoryOut, PartMemory, TaskMemory
+from core.database.jobs import change_state
+from core.database.session import Database
+from core.database.states import LEASED, Action, State
+from core.database.tables import Job, Part, Version
+from core.errors import StoreCorrupt
+from core.files.safetensors_header import Tensor, parse_header
+from core.requests.actor import Actor, find_model
+from core.requests.audit import Entry, record_action
+from core.requests.times import format_rfc3339
+from core.retention.totals import forget_totals
+from core.retention.unused import delete_unused
+from core.storage import Blobs, Store
+from core.versions.versions import find_version
+
+PRODUCTION = "production"
+TYPES = (*sorted(PRIVATE_TYPES), "own")
+"""Types of parts that are shown: images, and other memory of the method.
+
+Only images are deleted.
+"""
+_STOPPED = frozenset({State.RUNNING, State.PAUSING})
+"""States in which a job holds its parent's memory and may still store it."""
+
+
+def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
+    """Return the memory of the version that `production` points to, by type of part.
+
+    Raises:
+        NotFound: the caller sees no such model.
+        StoreCorrupt: a part is missing or damaged.
+    """
+    try:
+        return _read_once(db, blobs, actor, model)
+    # perhaps deleted after its row was read; a second look then finds the row marked
+    except StoreCorrupt:
+        return _read_once(db, blobs, actor, model)
+
+
+def _read_once(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
+    with db.read() as session:
+        owner = find_model(session, actor, model)
+        version = find_version(session, owner, PRODUCTION)
+        query = select(Part).where(
+            Part.version_id == version.id, Part.type.in_(set(TYPES) - {FEATURES})
+        )
+        by_type: dict[str, list[Part]] = {}
+        for part in session.scalars(query.order_by(Part.position, Part.name)):
+            by_type.setdefault(part.type, []).append(part)
+        by_type[FEATURES] = _find_features(session, version)
+        number, manifest, scenario = version.number, version.manifest, owner.scenario
+    memory_parts = [
+        _to_json(blobs, parts, _make_labeller(manifest, scenario, kind))
+        for kind, parts in by_type.items()
+        if parts
+    ]
+    return {
+        "version": number,
+        "bytes": sum(part["bytes"] for part in memory_parts),
+        "items": sum(part["items"] or 0 for part in memory_parts if part["type"] in IMAGE_TYPES),
+        "parts": memory_parts,
+    }
+
+
+def _find_features(session: Session, version: Version) -> list[Part]:
+    """Return the parts with features of a version and of its ancestors.
+
+    Each holds those of its own task.
+    """
+    # All versions in one query instead of one query for each ancestor.
+    query = (
+        select(Version.number, Version.parent, Part)
+        .outerjoin(Part, and_(Part.version_id == Version.id, Part.type == FEATURES))
+        .where(Version.model_id == version.model_id, Version.number <= version.number)
+        .order_by(Part.position)
+    )
+    parents: dict[int, int | None] = {}
+    parts_by_version: dict[int, list[Part]] = {}
+    for number, parent, part in session.execute(query):
+        parents[number] = parent
+        parts_by_version.setdefault(number, []).extend([] if part is None else [part])
+    parts: list[Part] = []
+    version_number: int | None = version.number
+    while version_number is not None:
+        # In front, since this walk goes back in time and tasks are shown in their order.
+        parts[:0] = parts_by_version.get(version_number, [])
+        version_number = parents.get(version_number)
+    return parts
+
+
+def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
+    """Delete the stored images of every version of a model.
+
+    Repeating the call changes nothing, but completes a deletion that an outage of the store
+    interrupted. A job that continues from such a version is released and starts again without the
+    images. Snapshots of such jobs are deleted, since they hold the same images. Images of a batch
+    that is being learned are not affected.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
+    done = None
+    while done is None:
+        with db.write() as session:
+            done = _mark_deleted(db, session, actor, model)
+    # Files go after the commit: if it failed, rows would refer to deleted ones.
+    keys, digests = done
+    for key in keys:
+        store.delete(key)
+    delete_unused(db, blobs, digests)
+
+
+def _mark_deleted(
+    db: Database, session: Session, actor: Actor, model: str
+) -> tuple[list[str], list[str]] | None:
+    """Mark the parts as deleted, and return the store keys and digests to delete.
+
+    Locks are taken in the order of a publish (job, model); another order could deadlock.
+
+    Returns:
+        Store keys and digests, or None if a job was claimed meanwhile and the caller must try
+        again.
+    """
+    unlocked_model = find_model(session, actor, model)
+    holding = or_(Job.state.in_(sorted(LEASED)), Job.snapshot.is_not(None))
+    query = (
+        select(Job)
+        .where(Job.model_id == unlocked_model.id, Job.place.is_not(None), holding)
+        .order_by(Job.id)
+    )
+    locked_jobs = list(
+        session.scalars(
+            query.with_for_update(key_share=True).execution_options(populate_existing=True)
+        )
+    )
+    row = find_model(session, actor, unlocked_model.id, lock=True)
+    if set(session.scalars(query.with_only_columns(Job.id).order_by(None))) - {
+        job.id for job in locked_jobs
+    }:
+        return None  # claimed since: lock it too
+    found_parts = session.execute(
+        select(Part, Version.number)
+        .join(Version, Version.id == Part.version_id)
+        .where(Version.model_id == row.id, Part.type.in_(sorted(PRIVATE_TYPES)))
+    ).all()
+    # Also of parts that were marked earlier, so that a repeated call completes the deletion.
+    digests = sorted(forget_totals(row).union(part.sha256 for part, _ in found_parts))
+    stored = [(part, number) for part, number in found_parts if part.deleted_at is None]
+    if not stored:
+        return [], digests
+    now = db.now(session)
+    # By digest, since versions share parts and a shared blob frees its bytes once.
+    freed = {part.sha256: part.bytes for part, _ in stored}
+    for part, _ in stored:
+        part.deleted_at = now
+    versions = {number for _, number in stored}
+    # A job also reads the memory of versions before its parent. A retried job has no parent yet,
+    # but it may have a snapshot.
+    affected = [
+        job
+        for job in locked_jobs
+        if job.parent_version is None or job.parent_version >= min(versions)
+    ]
+    keys = [key for job in affected for key in _drop_snapshot(session, job, now)]
+    data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
+    record_action(session, actor, Entry("memory.delete", row.id, data, model=row.id), now)
+    return keys, digests
+
+
+def _drop_snapshot(session: Session, job: Job, now: float) -> list[str]:
+    """Drop a job's snapshot, release the job if it runs, and return the snapshot's store keys."""
+    snapshot, job.snapshot, job.resume_on = job.snapshot, None, None
+    if State(job.state) in _STOPPED:
+        change_state(
+            session, job, Action.RELEASE, now, {"reason": "the memory of the model was deleted"}
+        )
+    return [] if snapshot is None else snapshot.keys
+
+
+def _make_labeller(manifest: Manifest, scenario: str, kind: str) -> Callable[[int, int], str]:
+    """Return the function that gives the label of a (task, number) in a part's `labels`.
+
+    A buffer numbers the rows of the task's head; exemplars and features number the classes of all
+    heads in order.
+    """
+    heads = {head.task: head.classes for head in manifest.heads or []}
+    together = [label for head in heads.values() for label in head]
+    single = manifest.classes or []
+
+    def find_label(task: int, number: int) -> str:
+        rows = (
+            single
+            if scenario != "task"
+            else together
+            if kind in ("exemplars", FEATURES)
+            else heads[task]
+        )
+        return str(rows[number])
+
+    return find_label
+
+
+def _to_json(
+    blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int], str]
+) -> PartMemory:
+    """Return the memory of all parts of one type.
+
+    The first part of a buffer or of exemplars lists its content; the other parts are packs of its
+    images. Each part with features is complete in itself, and one that was deleted with its task's
+    data does not count.
+    """
+    stored = [part for part in parts if part.deleted_at is None]
+    counted_parts = stored if parts[0].type == FEATURES else parts
+    memory: PartMemory = {
+        "type": parts[0].type,
+        "bytes": sum(part.bytes for part in counted_parts),
+        "items": None,
+        "per_task": [],
+        "per_class": {},
+        "deleted_at": format_rfc3339(parts[0].deleted_at)
+        if counted_parts is parts or not stored
+        else None,
+    }
+    if memory["deleted_at"] is not None:
+        return {**memory, "bytes": 0, "items": 0}
+    counts = (
+        _count_features(blobs, counted_parts)
+        if counted_parts is stored
+        else _count_images(blobs, parts[0])
+    )
+    if counts is None:
+        return memory
+    per_class: Counter[str] = Counter()
+    per_task: dict[int, Counter[str]] = {}
+    for (task, row), n in sorted(counts.items()):
+        label = label_of(task, row)
+        per_class[label] += n
+        per_task.setdefault(task, Counter())[label] += n
+    tasks: list[TaskMemory] = [
+        {"task": task, "items": c.total(), "per_class": dict(c)} for task, c in per_task.items()
+    ]
+    return {**memory, "items": per_class.total(), "per_task": tasks, "per_class": dict(per_class)}
+
+
+def _count_features(blobs: Blobs, parts: Sequence[Part]) -> Counter[tuple[int, int]]:
+    """Return the number of images with retained features by (task, row of the head).
+
+    It reads little of the blobs.
+    """
+    counts: Counter[tuple[int, int]] = Counter()
+    for part in parts:
+        task = int(part.name.removeprefix(f"{FEATURES}.").removesuffix(f".{REST}"))
+        for tensor in parse_header(part.bytes, read := _make_reader(blobs, part)):
+            if tensor.name.rpartition(".")[2] == "classes":
+                counts.update((task, row) for row in _read_column(read, tensor).tolist())
+    return counts
+
+
+def _count_images(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
+    """Return the number of images by (task, row of the head), or None for a part without images.
+
+    Only a little of the blob is read.
+    """
+    read = _make_reader(blobs, part)
+    tensors = {tensor.name: tensor for tensor in parse_header(part.bytes, read)}
+    if not {"labels", "tasks"} <= tensors.keys() or tensors.keys().isdisjoint({"images", "rows"}):
+        return None
+    tasks, rows = (_read_column(read, tensors[name]) for name in ("tasks", "labels"))
+    return Counter(zip(tasks.tolist(), rows.tolist(), strict=True))
+
+
+def _make_reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
+    """Return a function that reads `length` bytes of a part's blob from `offset` on."""
+
+    def read_range(offset: int, length: int) -> bytes:
+        return b"".join(blobs.read(part.sha256, offset, length))
+
+    return read_range
+
+
+def _read_column(read: Callable[[int, int], bytes], tensor: Tensor) -> NDArray[np.int64]:
+    """Return a column of int64 values."""
+    return np.frombuffer(read(tensor.begin, tensor.end - tensor.begin), dtype="<i8")

@@ -1,0 +1,100 @@
+"""Deletion of a model: cancel its jobs, hide it, and remove its images and parts."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.database.jobs import change_state
+from core.database.session import Database
+from core.database.states import TERMINAL, UNFINISHED, Action
+from core.database.tables import Export, Job, Model, Part, Task, Version
+from core.errors import NotFound
+from core.requests.actor import Actor, find_model
+from core.requests.audit import Entry, record_action
+from core.retention import answers
+from core.retention.totals import forget_totals
+from core.retention.unused import delete_unused
+from core.storage import Blobs, Store
+from core.tasks import repeats
+from core.usage import stored_bytes
+
+
+def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
+    """Cancel the model's jobs, hide it, and remove its images and parts.
+
+    A running job ends within its grace period; the sweep removes what it still writes.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
+    done = None
+    while done is None:
+        with db.write() as session:
+            done = _hide_model(db, session, actor, model)
+    # Files go after the commit: if it failed, rows would refer to deleted ones.
+    archives, digests = done
+    for key in archives:
+        store.delete(key)
+    delete_unused(db, blobs, digests)
+
+
+def name_of_deleted(db: Database, actor: Actor, model: str) -> str | None:
+    """Return the former name of the caller's deleted model of that id, or None."""
+    with db.read() as session:
+        named = select(Model.name).where(Model.id == model, Model.deleted_at.is_not(None))
+        return session.scalar(named.where(actor.filter_visible(Model.owner_id)))
+
+
+def _hide_model(
+    db: Database, session: Session, actor: Actor, model: str
+) -> tuple[list[str], list[str]] | None:
+    """Hide a model, and return the keys of archives and the digests that it no longer needs.
+
+    Locks are taken in the order of a publish (job, model, task); another order could deadlock.
+
+    Returns:
+        Keys and digests, or None if a job was submitted meanwhile and the caller must try again.
+    """
+    unlocked_model = find_model(session, actor, model)
+    unfinished = (Job.model_id == unlocked_model.id, Job.state.in_(sorted(UNFINISHED)))
+    locked_jobs = list(
+        session.scalars(
+            select(Job).where(*unfinished).order_by(Job.id).with_for_update(key_share=True)
+        )
+    )
+    # Read again, since another request may have deleted the model before the lock was there.
+    row = session.get_one(Model, unlocked_model.id, with_for_update=True, populate_existing=True)
+    if row.deleted_at is not None:
+        raise NotFound(f"There is no model {model!r}.")
+    if set(session.scalars(select(Job.id).where(*unfinished))) - {job.id for job in locked_jobs}:
+        return None  # submitted since: lock it too
+    now = db.now(session)
+    row.deleted_at = now
+    stopped: set[str | None] = set()
+    archives, digests = [], forget_totals(row).union(answers.remove_predictions(session, row.id))
+    for job in locked_jobs:
+        if change_state(session, job, Action.CANCEL, now, {"reason": "model deleted"}) in TERMINAL:
+            # Not of a running job, which needs its archive until it has stopped.
+            stopped.add(job.task_id)
+            if job.archive_key is not None:
+                archives.append(job.archive_key)
+                job.archive_key = None
+    for task in session.scalars(select(Task).where(Task.model_id == row.id)):
+        digests |= {d for d in task.digests if d}
+        repeats.forget_digest(task)
+        # A time that is set already is the one at which the images really went.
+        task.train_deleted_at = task.train_deleted_at or now
+        task.held_out_deleted_at = task.held_out_deleted_at or now
+        if task.archive_key is not None and task.id in stopped:
+            archives.append(task.archive_key)
+            task.archive_key = None
+    versions = select(Version.id).where(Version.model_id == row.id)
+    parts = session.scalars(select(Part).where(Part.version_id.in_(versions)))
+    exports = session.scalars(select(Export).where(Export.version_id.in_(versions)))
+    for made in (*parts, *exports):
+        digests.add(made.sha256)
+        session.delete(made)
+    record_action(
+        session, actor, Entry("model.delete", row.id, {"name": row.name}, model=row.id), now
+    )
+    stored_bytes.mark_outdated(session, row.owner_id)
+    return archives, sorted(digests)

@@ -1,0 +1,121 @@
+"""Summaries of models for a list, in a fixed number of queries for a page of any size.
+
+Nothing is counted or averaged here: a model's row holds its numbers of tasks and versions, and each
+version has stored its ACC and its forgetting (`core.lineage.row`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, and_, func, literal_column, select
+from sqlalchemy.orm import Session, aliased
+
+from core.contract.responses.model import LastJob, ModelSummary
+from core.database.measurements import ALL_TASKS, ROW
+from core.database.tables import Alias, Job, Measurement, Model, Version
+from core.lineage.lineage import PRODUCTION
+from core.requests.times import format_rfc3339
+
+LINE_VERSIONS = 24
+"""Number of a model's newest versions; the published ones among them make `acc_line`."""
+_FIGURES = and_(
+    Measurement.model_id == Version.model_id,
+    Measurement.version == Version.number,
+    Measurement.name == ROW,
+    # a literal, so that the partial index matches
+    Measurement.task == literal_column(str(ALL_TASKS)),
+)
+
+
+class _Answering(NamedTuple):
+    """The version in production, with its ACC and the other figures of its row."""
+
+    number: int
+    bytes: int
+    acc: float | None
+    figures: Mapping[str, float | None] | None
+
+
+def of_models(session: Session, models: Sequence[Model]) -> dict[str, ModelSummary]:
+    """Return the summary of each model by model id."""
+    ids = [model.id for model in models]
+    answering, acc_lines, jobs = (
+        _find_production(session, ids),
+        _list_accuracies(session, ids),
+        _last_jobs(session, ids),
+    )
+    return {
+        model.id: _build_summary(
+            model, answering.get(model.id), acc_lines.get(model.id, []), jobs.get(model.id)
+        )
+        for model in models
+    }
+
+
+def _build_summary(
+    model: Model, answering: _Answering | None, acc_line: list[float], job: LastJob | None
+) -> ModelSummary:
+    figures = (answering and answering.figures) or {}
+    return {
+        "production": answering and answering.number,
+        # Numbers begin at 0, so the next one is the count; without its base a model has none.
+        "versions": 0 if model.base_job is not None else model.next_version,
+        "tasks": model.next_task - 1,
+        "acc": answering and answering.acc,
+        "forgetting": figures.get("forgetting"),
+        "last_job": job,
+        "bytes": answering.bytes if answering else 0,
+        "acc_line": acc_line,
+    }
+
+
+def _find_production(session: Session, ids: Sequence[str]) -> dict[str, _Answering]:
+    """Return the version in production of each model by model id."""
+    query = (
+        select(
+            *(Alias.model_id, Version.number, Version.bytes),
+            *(Measurement.value, Measurement.detail),
+        )
+        .join(Version, and_(Version.model_id == Alias.model_id, Version.number == Alias.version))
+        .outerjoin(Measurement, _FIGURES)
+        .where(Alias.model_id.in_(ids), Alias.name == PRODUCTION)
+    )
+    return {model_id: _Answering(*version) for model_id, *version in session.execute(query)}
+
+
+def _list_accuracies(session: Session, ids: Sequence[str]) -> dict[str, list[float]]:
+    """Return, by model id, the ACC of published versions among the newest ones, oldest first."""
+    # The concatenation avoids an index on the status, since nearly all versions are published.
+    published: ColumnElement[bool] = Version.status + "" == "published"
+    query = (
+        select(Version.model_id, Measurement.value)
+        .join(Model, Model.id == Version.model_id)
+        .join(Measurement, _FIGURES)
+        .where(Model.id.in_(ids), Version.number >= Model.next_version - LINE_VERSIONS, published)
+        .order_by(Version.model_id, Version.number)
+    )
+    acc_lines: dict[str, list[float]] = {}
+    for model_id, acc in session.execute(query):
+        if acc is not None:
+            acc_lines.setdefault(model_id, []).append(acc)
+    return acc_lines
+
+
+def _last_jobs(session: Session, ids: Sequence[str]) -> dict[str, LastJob]:
+    """Return the newest job of each model by model id.
+
+    `at` is when it ended, else started, else was created.
+    """
+    job_of_model = aliased(Job)
+    # Ids rise with the time of creation, so the highest belongs to the newest job.
+    newest = (
+        select(func.max(job_of_model.id)).where(job_of_model.model_id == Model.id).scalar_subquery()
+    )
+    at = func.coalesce(Job.finished_at, Job.started_at, Job.created_at)
+    query = (
+        select(Model.id, Job.id, Job.state, at).join(Job, Job.id == newest).where(Model.id.in_(ids))
+    )
+    return {
+        model_id: {"id": job_id, "state": state, "at": format_rfc3339(when)}
+        for model_id, job_id, state, when in session.execute(query)
+    }

@@ -1,0 +1,334 @@
+"""Models: create, list, read and change them.
+
+A model begins with version 0, its base (`first_version`), or with a job that fetches it
+(`pretrained`). Its recipe is stored as given, as a patch over the defaults, and shown resolved. A
+change of the recipe affects only later tasks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from sqlalchemy import delete, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from core.admission.admission import ANY, Admission, work_of
+from core.admission.applicability import check_next_task
+from core.contract.catalogue import Catalogue
+from core.contract.gate import GateLimits
+from core.contract.patch import RecipePatch
+from core.contract.problem import CLASSIFICATION
+from core.contract.responses.attention import AttentionOut
+from core.contract.responses.audit import AuditData
+from core.contract.responses.model import ListedModel, ModelOut, ModelPage, Scenario
+from core.contract.responses.model_change import ModelChange, NewModel
+from core.database.session import Database
+from core.database.tables import Alias, Export, Model, Version
+from core.lineage import lineage, words
+from core.lineage.checks import NEW_GATE
+from core.models import attention, model_summary
+from core.models.new_model import (
+    LINE,
+    NO_LIMITS,
+    Limits,
+    add_model,
+    find_weights,
+    gate_of,
+    kept_data,
+    line_of,
+    make_taken_error,
+    require_free_name,
+)
+from core.models.requested_model import asked_model
+from core.recipe import start
+from core.recipe.resolve import complete_stored, resolve
+from core.recipe.stored import build_stored_patch
+from core.requests import idempotency
+from core.requests.actor import Actor, Transaction, find_model
+from core.requests.audit import Entry, record_action
+from core.requests.pages import Page, read_page
+from core.requests.resources import Resources
+from core.requests.times import format_rfc3339
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Filter, order and extent of a list of models.
+
+    Attributes:
+        q: only models with this text in their name, in upper or lower case.
+        summary: add a summary to each, see `core.models.model_summary`.
+        newest_first: newest models first; otherwise the oldest.
+    """
+
+    q: str | None = None
+    summary: bool = False
+    newest_first: bool = False
+
+
+PLAIN_LIST = Listing()
+
+
+def create(
+    resources: Resources,
+    actor: Actor,
+    given: NewModel,
+    repeat: idempotency.Request | None = None,
+    limits: Limits = NO_LIMITS,
+) -> tuple[ModelOut, bool]:
+    """Create a model; return its JSON form, and True if this replays an earlier response.
+
+    Args:
+        given: fields of the request, already of the right types.
+        repeat: idempotency key and fingerprint of the request.
+
+    Raises:
+        Invalid, InvalidRecipe: a field is wrong.
+        JobTooLarge: the network, or a job that learns a batch, exceeds the limits.
+        NameTaken: the owner has a model of this name.
+        NotFound: the base does not exist.
+        StorageFull, TooManyRequests: the owner has no room for pretrained weights, or for their
+        job.
+        IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
+    """
+    requested = asked_model(resources.catalogue, given, limits.admission, limits.terms.photos)
+    # Before the transaction, since this may write a packaged base into the store.
+    begins = find_weights(resources, actor, requested, limits.terms)
+    try:
+        with resources.db.write() as session:
+            now = resources.db.now(session)
+            # First: a repeated request must not find its own model's name taken.
+            if repeat is not None:
+                replay = idempotency.find_replay(session, actor, repeat)
+                if replay is not None:
+                    return cast(ModelOut, replay.body), True
+            # For a clear refusal; of two requests at once, the unique index refuses one later.
+            require_free_name(session, actor.owner_id, requested.name)
+            data: AuditData = {"name": requested.name, "scenario": requested.scenario}
+            transaction = Transaction(session, actor, now)
+            model = add_model(
+                transaction, resources.blobs, requested, begins, ("model.create", data)
+            )
+            response = to_json(resources.catalogue, model, {"production": 0, "latest": 0}, [])
+            if repeat is not None:
+                location = {"Location": f"/v1/models/{model.id}"}
+                stored_response = idempotency.Response(201, location, response)
+                idempotency.store_response(session, actor, repeat, stored_response, now)
+    except IntegrityError:  # a concurrent request was first with the name
+        raise make_taken_error(requested.name) from None
+    return response, False
+
+
+def list_models(
+    db: Database,
+    catalogue: Catalogue,
+    actor: Actor,
+    limit: int,
+    cursor: str | None,
+    listing: Listing = PLAIN_LIST,
+) -> ModelPage:
+    """Return a page of the models that the caller sees."""
+    with db.read() as session:
+        query = select(Model).where(
+            Model.deleted_at.is_(None), actor.filter_visible(Model.owner_id)
+        )
+        if listing.q is not None:
+            # names are stored in lower case
+            query = query.where(Model.name.contains(listing.q.lower(), autoescape=True))
+        rows: Page[Model] = read_page(
+            session, query, Model.id, limit, cursor, descending=listing.newest_first
+        )
+        named = aliases_of(session, [m.id for m in rows.rows])
+        waits = attention.of_models(session, rows.rows)
+        summaries = model_summary.of_models(session, rows.rows) if listing.summary else {}
+        items: list[ListedModel] = [
+            {
+                **to_json(catalogue, m, named.get(m.id, {}), waits.get(m.id, [])),
+                "summary": summaries.get(m.id),
+            }
+            for m in rows.rows
+        ]
+        return {"items": items, "next_cursor": rows.next_cursor}
+
+
+def read(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> ModelOut:
+    """Return one model, by id or name.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
+    with db.read() as session:
+        return _build_response(session, catalogue, find_model(session, actor, model))
+
+
+def change(
+    db: Database,
+    catalogue: Catalogue,
+    actor: Actor,
+    model: str,
+    patch: ModelChange,
+    admission: Admission = ANY,
+) -> ModelOut:
+    """Change recipe, gate or lineage settings for later tasks, or description and tags.
+
+    Recipe and gate are merge patches (RFC 7396); null resets them. The response also warns of
+    memory that the next task would lose to a change of method.
+
+    Raises:
+        NotFound: the caller sees no such model.
+        Invalid, InvalidRecipe: the result cannot be used; nothing was changed.
+        JobTooLarge: a job with this recipe exceeds the limits of `admission`.
+    """
+    with db.write() as session:
+        row = find_model(session, actor, model, lock=True)
+        warnings: list[str] = []
+        if "recipe" in patch:
+            warnings = _change_recipe(session, catalogue, row, patch["recipe"], admission)
+        if "answers" in patch:
+            row.answers = patch["answers"]
+            _forget_downloads(session, row)
+        # A limit on coverage needs a promised precision, so the two are checked together.
+        if "gate" in patch or "answers" in patch:
+            limits = patch["gate"] if "gate" in patch else GateLimits()
+            row.gate = gate_of(NEW_GATE if limits is None else row.gate, limits or {}, row.answers)
+        line_settings = line_of(patch)
+        for name, default in LINE.items():
+            if name in patch:
+                setattr(row, name, line_settings.get(name, default))
+        if "description" in patch:
+            row.description = patch["description"] or None
+        if "tags" in patch:
+            row.tags = patch["tags"] or None
+        # The choice is explicit now, so the notice given at creation about the default no longer
+        # applies.
+        if "training_data_days" in patch:
+            row.warnings = [text for text in row.warnings if text not in kept_data({})]
+        now = db.now(session)
+        # Versions that were held only by this check may pass now.
+        if "allow_lost_classes" in patch:
+            lineage.judge_again(session, row, now)
+        record_action(
+            session, actor, Entry("model.change", row.id, cast(AuditData, patch), model=row.id), now
+        )
+        session.flush()
+        response = _build_response(session, catalogue, row)
+        response["warnings"] += warnings
+        return response
+
+
+def _change_recipe(
+    session: Session,
+    catalogue: Catalogue,
+    row: Model,
+    given: RecipePatch | None,
+    admission: Admission,
+) -> list[str]:
+    """Apply a patch to the recipe, or reset it to the defaults (None).
+
+    Returns:
+        Warnings about memory that the next task would lose.
+    """
+    recipe = {} if given is None else build_stored_patch(given, row.recipe)
+    # A null in these restores what a model of this base begins with, not the global default.
+    if given is None or any(
+        given.get(name, "") is None for name in ("method", "optimizer", "preset")
+    ):
+        recipe = start.recipe_of(catalogue, recipe, row.base)
+    if start.BALANCED.keys() <= row.recipe.keys():
+        recipe = {**start.BALANCED, **recipe}  # a null resets to what the model was created with
+    resolved = resolve(
+        catalogue, row.scenario, recipe, architecture=row.architecture, problem=row.problem
+    )
+    warnings = check_next_task(
+        session, catalogue, row, lineage.start_of(session, row), resolved.recipe
+    )
+    work = work_of(session, row, row.next_task)
+    admission.check_job(catalogue, row.architecture, row.image, resolved.recipe, work)
+    row.recipe, row.warnings = recipe, resolved.warnings
+    return warnings
+
+
+def aliases_of(session: Session, models: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return the version of each alias, by model id and alias.
+
+    `latest` is the newest published version.
+    """
+    named: dict[str, dict[str, int]] = {}
+    for alias in session.scalars(
+        select(Alias).where(Alias.model_id.in_(models)).order_by(Alias.name)
+    ):
+        named.setdefault(alias.model_id, {})[alias.name] = alias.version
+    # One index look-up per model; a maximum over a group would read every version of each model.
+    newest = (
+        select(Version.number)
+        .where(Version.model_id == Model.id, Version.status == "published")
+        .order_by(Version.number.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    for model_id, number in session.execute(select(Model.id, newest).where(Model.id.in_(models))):
+        if number is not None:
+            named.setdefault(model_id, {})["latest"] = number
+    return named
+
+
+def _build_response(session: Session, catalogue: Catalogue, model: Model) -> ModelOut:
+    """Return a model as responses show it."""
+    named = aliases_of(session, [model.id]).get(model.id, {})
+    return to_json(catalogue, model, named, attention.of_models(session, [model]).get(model.id, []))
+
+
+def to_json(
+    catalogue: Catalogue, model: Model, named: dict[str, int], waits: list[AttentionOut]
+) -> ModelOut:
+    """Return a model in the contract's form, with its recipe resolved.
+
+    Args:
+        named: versions by alias.
+        waits: entries that wait for a person, see `core.models.attention`.
+    """
+    warnings = list(model.warnings)
+    if not model.production_follows:
+        warnings.append(words.explain_pinning(model, named[lineage.PRODUCTION]))
+    fetching = model.base_job is not None
+    return {
+        "id": model.id,
+        "name": model.name,
+        "state": "fetching" if fetching else "ready",
+        "job": model.base_job,
+        "scenario": cast(Scenario, model.scenario),
+        "problem": model.problem or CLASSIFICATION,
+        "architecture": model.architecture,
+        "image": model.image,
+        "base": model.base,
+        "classes": model.classes,
+        "recipe": complete_stored(catalogue, model.scenario, model.recipe),
+        "gate": gate_of(model.gate, {}, model.answers),
+        "answers": model.answers,
+        "keep_training_data": model.keep_training_data,
+        "held_out": model.held_out,
+        "on_held": model.on_held,
+        "on_rejected": model.on_rejected,
+        "on_failed": model.on_failed,
+        "training_data_days": model.training_data_days,
+        "allow_lost_classes": model.allow_lost_classes,
+        "aliases": {lineage.LATEST: None, lineage.PRODUCTION: None} if fetching else {**named},
+        "line_head": None if fetching else model.head,
+        "production_follows": model.production_follows,
+        "attention": waits,
+        "description": model.description,
+        "tags": list(model.tags or []),
+        "rebased_from": model.rebased_from,
+        "created_at": format_rfc3339(model.created_at),
+        "warnings": warnings,
+    }
+
+
+def _forget_downloads(session: Session, model: Model) -> None:
+    """Unregister the downloads of a model, so that they are built again on request.
+
+    A download states the threshold of confident predictions, which has changed.
+    """
+    of_model = select(Version.id).where(Version.model_id == model.id)
+    session.execute(delete(Export).where(Export.version_id.in_(of_model)))

@@ -1,0 +1,278 @@
+"""The rows of a new model: the model itself, and its version 0 or the job that fetches it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypedDict
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.admission.admission import ANY, Admission
+from core.bases import packaged, pretrained
+from core.contract.base import PRETRAINED, ModelBase
+from core.contract.gate import GateLimits, GateOut
+from core.contract.pretrained import Pretrained
+from core.contract.responses.audit import AuditData
+from core.contract.responses.model_change import AskedImage, ModelChange
+from core.contract.responses.versions.sure import AnswersSetting
+from core.database.tables import Model
+from core.errors import Invalid, NameTaken
+from core.ids import new_id
+from core.lineage.checks import ALL_OFF, NEW_GATE
+from core.models import first_version
+from core.models.requested_model import AskedModel
+from core.packaged import imagenet_base, packaged_base
+from core.recipe.images import Images
+from core.requests.actor import Actor, Transaction
+from core.requests.audit import Entry, record_action
+from core.requests.resources import Resources
+from core.storage import Blobs
+
+
+class Line(TypedDict):
+    """Settings of the lineage: reactions to failures, and the time for repairing them."""
+
+    on_held: str
+    on_rejected: str
+    on_failed: str
+    training_data_days: float
+    allow_lost_classes: bool
+
+
+LINE: Line = {
+    "on_held": "stop",
+    "on_rejected": "continue",
+    "on_failed": "continue",
+    "training_data_days": 7.0,
+    "allow_lost_classes": False,
+}
+"""Default settings of the lineage."""
+_MIN_SIZE, _MAX_SIZE = 8, 1024
+_FOR_PHOTOS = (
+    f'take the base that was learned on photos of 224 × 224: "base": "{imagenet_base.NAME}"'
+)
+
+
+@dataclass(frozen=True)
+class BeginsWith:
+    """Weights that a new model begins with, and their terms.
+
+    `weights` is None if no job has to fetch them.
+    """
+
+    weights: Pretrained | None
+    terms: pretrained.Terms
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits on a new model.
+
+    Attributes:
+        admission: limits on its network and on its jobs.
+        terms: terms of pretrained weights, which a job fetches if they are not stored yet.
+    """
+
+    admission: Admission = ANY
+    terms: pretrained.Terms = pretrained.ANY
+
+
+NO_LIMITS = Limits()
+
+
+def find_weights(
+    resources: Resources, actor: Actor, asked: AskedModel, terms: pretrained.Terms
+) -> BeginsWith:
+    """Find the weights of a new model before its transaction begins.
+
+    A packaged base is stored here.
+
+    Raises:
+        Invalid: there are no such weights.
+        StorageFull: the owner has no room for them.
+    """
+    weights = None
+    if asked.base in (PRETRAINED, imagenet_base.NAME):
+        weights = pretrained.resolve_weights(resources.catalogue, asked.architecture, asked.base)
+        pretrained.require_room(resources.db, actor, weights, terms)
+    packaged.store_base(resources.blobs, asked.base, asked.images.image)
+    return BeginsWith(weights, terms)
+
+
+def add_model(
+    transaction: Transaction,
+    blobs: Blobs,
+    asked: AskedModel,
+    begins: BeginsWith,
+    audit: tuple[str, AuditData],
+    *,
+    owner_id: str | None = None,
+) -> Model:
+    """Add a model with its version 0, or with the job that fetches it; its name must be free.
+
+    Args:
+        audit: action and data of the row of the audit trail.
+        owner_id: owner of the model; None for the caller's owner.
+
+    Raises:
+        Invalid, NotFound: the base does not exist, or does not fit.
+        StorageFull, TooManyRequests: the owner has no room for the weights, or for their job.
+    """
+    session, actor, now = transaction.session, transaction.actor, transaction.now
+    model = _new_row(asked, owner_id or actor.owner_id, now)
+    # Flushed now, because the rows below have foreign keys to it.
+    session.add(model)
+    session.flush()
+    action, data = audit
+    record_action(session, actor, Entry(action, model.id, data, model=model.id), now)
+    recipe = asked.resolved.recipe
+    if begins.weights is None:
+        seed = int(recipe.get("seed", 0))
+        first_version.add_version_zero(transaction, blobs, model, seed, asked.images)
+    else:
+        pretrained.add_version_or_job(
+            transaction, blobs, model, begins.weights, recipe, begins.terms
+        )
+    return model
+
+
+def _new_row(asked: AskedModel, owner_id: str, now: float) -> Model:
+    request = asked.request
+    odd_size = _warn_of_size(request.get("image") or {}, asked.images, asked.base)
+    return Model(
+        id=new_id("mdl"),
+        owner_id=owner_id,
+        name=asked.name,
+        scenario=asked.scenario,
+        problem=asked.problem,
+        architecture=asked.architecture,
+        image=asked.images.image,
+        base=asked.base,
+        classes=asked.classes,
+        recipe=asked.recipe,
+        gate=gate_of(NEW_GATE, request.get("gate") or {}, request.get("answers")),
+        answers=request.get("answers"),
+        keep_training_data=bool(request.get("keep_training_data", False)),
+        held_out=request.get("held_out") or "keep",
+        **line_of(request),
+        warnings=[*asked.notes, *odd_size, *kept_data(request), *asked.resolved.warnings],
+        description=request.get("description") or None,
+        tags=request.get("tags") or None,
+        fence=0,
+        next_task=1,
+        next_place=1,
+        next_version=1,
+        created_at=now,
+        deleted_at=None,
+    )
+
+
+def _warn_of_size(asked: AskedImage, images: Images, base: ModelBase) -> list[str]:
+    """Return notices about the image size, which cannot be changed later.
+
+    At creation nothing is learned yet that another size would discard.
+    """
+    size = images.image["size"]
+    if base == packaged_base.PACKAGED and size != (
+        base_size := packaged_base.load_description().size
+    ):
+        return [
+            f"{base} was learned on images of {base_size} × {base_size} pixels; of {size} × {size} "
+            f"its features tell "
+            f'classes apart less well. Send "image": {{"size": {base_size}}}, or {_FOR_PHOTOS}.'
+        ]
+    # Named weights bring the size that they were trained on, which needs no notice.
+    if asked.get("size") is not None or images.normalise is not None:
+        return []
+    more = (
+        _FOR_PHOTOS
+        if base == packaged_base.PACKAGED
+        else f'create the model with "image": {{"size": 64}}, or another size from {_MIN_SIZE} to '
+        f"{_MAX_SIZE}"
+    )
+    return [
+        f"Images are resized to {size} × {size} pixels where nothing else is said, and this cannot "
+        f"be changed later. Where more pixels matter, {more}."
+    ]
+
+
+def kept_data(given: Mapping[str, object]) -> list[str]:
+    """Return the notice about retained training images, if the request left that open.
+
+    Images of people must not be retained by accident, so the default is stated at creation.
+    """
+    if given.get("training_data_days") is not None or given.get("keep_training_data"):
+        return []
+    return [
+        f"The training images of a batch are kept for {LINE['training_data_days']:g} days after "
+        "its version is published, so that it can be learned again after a rollback; "
+        "training_data_days says how long (0: not at all)."
+    ]
+
+
+def line_of(given: ModelChange) -> dict[str, object]:
+    """Return the settings of the lineage that a request sets."""
+    settings: Mapping[str, object] = given
+    return {name: settings[name] for name in LINE if settings.get(name) is not None}
+
+
+def gate_of(
+    before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSetting | None
+) -> GateOut:
+    """Return all limits of the gate, with those of the patch applied.
+
+    A limit that is not set is None. Limits that are newer than the model are not set.
+
+    Raises:
+        Invalid: `min_coverage` is set, but the model promises no precision.
+    """
+    switched: GateLimits = {}
+    if patch.get("checks") is not None:
+        switched = NEW_GATE if patch.get("checks") == "on" else ALL_OFF
+    limits: GateLimits = {**before, **switched, **patch}
+    if limits.get("min_coverage") is not None and answers is None:
+        raise Invalid(
+            "min_coverage limits how many answers are sure, and this model does not say when one "
+            "is. Send "
+            '"answers": {"precision": 0.98} as well, or set min_coverage to null.',
+            fields=[{"field": "gate.min_coverage", "message": "only with answers.precision"}],
+        )
+    return {
+        "max_forgetting": limits.get("max_forgetting"),
+        "min_new_task": limits.get("min_new_task"),
+        "min_acc": limits.get("min_acc"),
+        "max_predicted_loss_rise": limits.get("max_predicted_loss_rise"),
+        "max_negative_flips": limits.get("max_negative_flips"),
+        "min_coverage": limits.get("min_coverage"),
+        "forgotten": limits.get("forgotten"),
+        "confused": limits.get("confused"),
+        "class_lost": limits.get("class_lost"),
+        "drifted": limits.get("drifted"),
+        "learned_nothing": limits.get("learned_nothing"),
+        "features_collapsed": limits.get("features_collapsed"),
+    }
+
+
+def is_free(session: Session, owner_id: str, name: str) -> bool:
+    """Return True if no model of an owner has this name."""
+    query = select(Model.id).where(
+        Model.owner_id == owner_id, Model.name == name, Model.deleted_at.is_(None)
+    )
+    return session.scalar(query) is None
+
+
+def require_free_name(session: Session, owner_id: str, name: str) -> None:
+    """Check that the owner has no model of this name.
+
+    Raises:
+        NameTaken: there is one.
+    """
+    if not is_free(session, owner_id, name):
+        raise make_taken_error(name)
+
+
+def make_taken_error(name: str) -> NameTaken:
+    """Return the error for a name that another model of the owner has."""
+    return NameTaken(
+        f"You have a model named {name!r} already.", fields=[{"field": "name", "message": "taken"}]
+    )

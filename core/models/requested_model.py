@@ -1,0 +1,118 @@
+"""The request for a new model, checked and completed with defaults."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from core.admission.admission import Admission
+from core.contract.base import ModelBase
+from core.contract.catalogue import Catalogue
+from core.contract.patch import RecipePatch
+from core.contract.responses.architecture import ArchitectureChoice
+from core.contract.responses.model import Scenario
+from core.contract.responses.model_change import NewModel
+from core.errors import Invalid
+from core.ids import is_name
+from core.ingest.names import label_of
+from core.models.default_start import Start, find_start
+from core.recipe import start
+from core.recipe.architecture import complete_architecture
+from core.recipe.images import DECODING, Images, images_of
+from core.recipe.problem import check_problem
+from core.recipe.resolve import Resolved, resolve
+from core.recipe.stored import build_stored_patch
+
+
+@dataclass(frozen=True)
+class AskedModel:
+    """A checked request for a new model.
+
+    Attributes:
+        request: the request as it came, with settings that need no completion.
+        recipe: patch over the defaults, as stored.
+        resolved: the complete recipe.
+        classes: fixed class names; None where batches bring them.
+        notes: why the model starts where it does, for a person who left that open.
+        problem: what it predicts; None is classification.
+    """
+
+    request: NewModel
+    name: str
+    scenario: Scenario
+    images: Images
+    architecture: ArchitectureChoice
+    base: ModelBase
+    recipe: RecipePatch
+    resolved: Resolved
+    classes: list[str] | None
+    notes: list[str]
+    problem: str | None = None
+
+
+def asked_model(
+    catalogue: Catalogue, given: NewModel, admission: Admission, photos: bool = False
+) -> AskedModel:
+    """Check the request for a new model and fill in defaults.
+
+    Args:
+        photos: start from the base for photos if the request names no base.
+
+    Raises:
+        Invalid, InvalidRecipe: a field is wrong.
+        JobTooLarge: the network, or a job that learns a batch, exceeds the limits of `admission`.
+    """
+    name, scenario = given["name"], given["scenario"]
+    if not is_name(name):
+        raise Invalid(
+            f"{name!r} cannot be a name: [a-z0-9][a-z0-9._-]{{0,62}}, and not like an id.",
+            fields=[{"field": "name", "message": "not a valid name"}],
+        )
+    begin = find_start(catalogue, given, admission) if photos else Start()
+    given_base = given.get("base") or begin.base
+    asked_architecture: str | Mapping[str, Any] = given.get(
+        "architecture"
+    ) or start.default_architecture(given_base)
+    images = images_of(catalogue, asked_architecture, given.get("image") or {})
+    # Stored with the model, so that later rules never change the pixels of its images.
+    images = replace(images, image={**images.image, "decoding": DECODING})
+    complete = complete_architecture(catalogue, scenario, asked_architecture, images.image)
+    base = given_base or start.default_base(complete)
+    recipe = start.new_recipe(catalogue, build_stored_patch(given.get("recipe") or {}), base)
+    problem = check_problem(catalogue, given.get("problem"))
+    resolved = resolve(catalogue, scenario, recipe, architecture=complete, problem=problem)
+    # Checked here too, so that nobody uploads a batch for a model whose jobs would all be refused.
+    admission.check_job(catalogue, complete, images.image, resolved.recipe)
+    classes = _check_classes(scenario, given.get("classes"))
+    return AskedModel(
+        given,
+        name,
+        scenario,
+        images,
+        complete,
+        base,
+        recipe,
+        resolved,
+        classes,
+        begin.notes,
+        problem,
+    )
+
+
+def _check_classes(scenario: str, classes: list[str] | None) -> list[str] | None:
+    if classes is None:
+        return None
+    if scenario != "data":
+        raise Invalid(
+            f"classes can be fixed in the data scenario only; in the {scenario} scenario they come "
+            f"with tasks.",
+            fields=[{"field": "classes", "message": "only in the data scenario"}],
+        )
+    # By the rule for labels of batches, with which these names are compared.
+    clean = [label_of(text, "classes") for text in classes]
+    # Compared after cleaning, which may turn two spellings into one name.
+    if len(set(clean)) != len(clean):
+        raise Invalid(
+            "classes names a class twice.",
+            fields=[{"field": "classes", "message": "duplicate class"}],
+        )
+    return sorted(clean)

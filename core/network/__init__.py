@@ -1,0 +1,1 @@
+"""Requests to addresses that somebody else chose, limited to the public Internet."""

@@ -1,0 +1,1 @@
+"""Bases that packages bring along: one for small images, one for photos."""

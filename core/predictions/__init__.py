@@ -1,0 +1,1 @@
+"""Predictions of versions; `helper` holds the processes with torch."""

@@ -1,0 +1,174 @@
+"""Station 4 of predict: predictions for decoded images, one turn at a time over stdin and stdout.
+
+A turn is framed as in `core.processes.messages`: JSON, the version's manifest as JSON, and decoded images as
+raw bytes. The only untrusted data that arrives here is numbers.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.contract.responses.versions.predict import EngineName
+from core.ingest import images
+from core.learning.evaluation import predicting
+from core.learning.export.graph import ExportFailed
+from core.predictions.helper.graphs import GraphMaker
+from core.predictions.helper.networks import Loaded, Networks
+from core.processes.messages import read_message, write_message
+
+CPU_S = 600
+MAX_BATCH = 16
+"""Number of images that a network sees at once.
+
+More would not be faster, and their activations share the memory.
+"""
+# A float32 has no more digits.
+_DIGITS = 7
+
+
+class Refused(Exception):
+    """A request that cannot be answered; `kind` is `invalid` or `gone`."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+
+
+def answer_request(
+    networks: Networks, header: Mapping[str, Any], manifest: bytes, raw: bytes
+) -> tuple[list[bytes], EngineName]:
+    """Return one JSON document per image, in the order sent, and the engine that predicted.
+
+    There are fewer predictions than images if `turn_s` has passed.
+
+    Args:
+        networks: versions in memory.
+        header: owner, version_id, version, parts {name: path}, task, top_k (labels per image),
+            turn_s; and sure (`core.contract.responses.versions.sure`), if the model promises confident
+            predictions.
+        manifest: manifest of the version as JSON.
+        raw: images, uint8 [N, size, size, channels] as the manifest's image says.
+
+    Raises:
+        Refused: the request cannot be answered, or a file of the version is gone.
+    """
+    try:
+        version = networks.get(header["owner"], header["version_id"], manifest, header["parts"])
+    except FileNotFoundError as error:  # deleted after the API had fetched it
+        raise Refused("gone", f"A file of version {header['version']} is gone.") from error
+    size, channels = version.image
+    # A copy, since torch warns about arrays that cannot be written to.
+    pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
+    # Between two requests, since this process has a single thread.
+    networks.graphs.poll()
+    engine = version.graph.engine
+    items: list[bytes] = []
+    batch, end = 1, time.monotonic() + header["turn_s"]
+    # Begin with one image and double: only now it shows how long this network takes for each.
+    # At least one image each turn, so that a slow network also comes to an end.
+    while len(items) < len(pixels) and (not items or time.monotonic() < end):
+        items += _predict_as_json(
+            networks.graphs, version, header, pixels[len(items) : len(items) + batch]
+        )
+        batch = min(2 * batch, MAX_BATCH)
+    # the engine failed, and the network has predicted the rest
+    if version.graph.engine is not engine:
+        engine = None
+    if engine is None:
+        networks.graphs.record_images(version.graph, pixels[: len(items)], header["task"])
+    return items, "torch" if engine is None else engine.name
+
+
+def _predict_as_json(
+    graphs: GraphMaker, version: Loaded, header: Mapping[str, Any], pixels: NDArray[np.uint8]
+) -> Iterator[bytes]:
+    """Yield the label and the most probable labels of each image, as JSON.
+
+    Raises:
+        Refused: the version cannot predict for this task.
+    """
+    promise = header.get("sure")
+    sure_from = None if promise is None else promise["threshold"]
+    try:
+        probabilities = _predict_probabilities(graphs, version, header["task"], pixels, sure_from)
+    except ValueError as error:
+        raise Refused("invalid", str(error)) from error
+    classes = version.network.classes_of(header["task"])
+    # Stable, so that equal probabilities keep the order of classes.
+    best = (-probabilities).argsort(axis=1, kind="stable")[:, : header["top_k"]]
+    for row, order in zip(probabilities, best, strict=True):
+        top = row.argmax()
+        item = {
+            "label": classes[top],
+            "probability": round(float(row[top]), _DIGITS),
+            "probabilities": {classes[i]: round(float(row[i]), _DIGITS) for i in order},
+        }
+        if promise is not None:
+            item["sure"] = None if sure_from is None else bool(row[top] >= sure_from)
+        yield json.dumps(item).encode()
+
+
+def _predict_probabilities(
+    graphs: GraphMaker,
+    version: Loaded,
+    task: int | None,
+    pixels: NDArray[np.uint8],
+    sure_from: float | None,
+) -> NDArray[np.float32]:
+    """Return probabilities, float32 [N, classes], by the version's graph or else its network.
+
+    Raises:
+        ValueError: see `predicting.predict_images`.
+    """
+
+    def predict_exactly(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        scoring = predicting.Scoring(version.method.predict_logits, version.temperature)
+        return predicting.predict_images(
+            version.network, images, task, version.normalise, scoring=scoring
+        )[1]
+
+    if version.graph.engine is not None:
+        try:
+            return version.graph.engine.predict(pixels, task, predict_exactly, sure_from)
+        # The network predicts the same, so a graph that fails costs no request.
+        except ExportFailed as error:
+            graphs.give_up(version.graph, str(error))
+    probabilities = predict_exactly(pixels)
+    graphs.try_out(version.graph, pixels, task, probabilities)
+    return probabilities
+
+
+def serve_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None:
+    """Answer requests until the source ends.
+
+    A response is `ok` with the engine, then the predictions, one per line; or the reason why there
+    are none. `notes` beside `ok` are for the service's log.
+    """
+    networks = Networks(graphs)
+    while True:
+        try:
+            header = json.loads(read_message(source))
+            manifest, raw = read_message(source), read_message(source)
+        except EOFError:
+            return
+        # CPU time counts for the whole process, so each request gets a new limit.
+        images.renew_cpu(CPU_S)
+        try:
+            items, engine = answer_request(networks, header, manifest, raw)
+            notes, graphs.notes = graphs.notes, []
+            write_message(sink, json.dumps({"ok": True, "engine": engine, "notes": notes}).encode())
+            write_message(sink, b"\n".join(items))
+        except Refused as error:
+            write_message(sink, json.dumps({"kind": error.kind, "detail": error.detail}).encode())
+        except MemoryError:
+            detail = (
+                "Predicting takes more memory than is allowed here; send fewer or smaller images."
+            )
+            write_message(sink, json.dumps({"kind": "invalid", "detail": detail}).encode())
+        # The next request may come much later; until then, this memory would stay in use.
+        del manifest, raw

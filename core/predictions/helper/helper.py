@@ -1,0 +1,40 @@
+"""Station 4 of predict, the process beside the API that holds torch: `python -m
+core.predictions.helper.helper THREADS`.
+
+It keeps recent versions loaded, answers one turn at a time, and ends when stdin closes. If it dies,
+only the present request fails.
+"""
+
+import os
+import sys
+
+from core.ingest import images
+from core.processes.messages import write_message
+
+NETWORK_BYTES = 6 << 30
+"""Address space in bytes for networks and their activations."""
+
+
+def main(threads: int) -> None:
+    """Load torch, limit this process, report that the helper is ready, and serve."""
+    # Libraries must not print into the protocol.
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    import torch
+
+    from core.predictions.helper.answers import CPU_S, serve_requests
+    from core.predictions.helper.graphs import GraphMaker
+
+    torch.set_num_threads(threads)
+    # After torch is loaded, since the limit is on what is mapped from here on.
+    images.harden_process(NETWORK_BYTES, CPU_S)
+    write_message(sink, b'{"ready": true}')
+    graphs = GraphMaker(threads)
+    try:
+        serve_requests(sys.stdin.buffer, sink, graphs)
+    finally:
+        graphs.close()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

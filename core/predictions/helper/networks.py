@@ -1,0 +1,155 @@
+"""Station 4 of predict: versions in the helper's memory, limited in number and bytes."""
+
+import json
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from core.contract.architecture import Normalisation
+from core.contract.manifest import Manifest
+from core.learning.evaluation import predicting
+from core.learning.evaluation.fused import fuse_network
+from core.learning.methods.method import Method
+from core.learning.networks import Network
+from core.learning.precision import Inputs
+from core.predictions.helper.graphs import GraphMaker, Run, VersionGraph
+
+KEPT_VERSIONS = 8
+KEPT_BYTES = 2 << 30
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A version in memory, the owner for whom it was loaded, and its files with their bytes."""
+
+    network: Network
+    method: Method
+    image: tuple[int, int]
+    """Side in pixels, and number of channels."""
+    normalise: Normalisation | None
+    temperature: float
+    owner: str
+    files: dict[str, int]
+    graph: VersionGraph
+
+
+class Networks:
+    """Recently used versions; the owner with the most of them loses the one unused for longest.
+
+    A file from which several versions were loaded is in memory once, such as a chain of experts or
+    a base that never changes. A version's graph has its own copy of the weights.
+
+    Args:
+        graphs: makes graphs of versions that are used often.
+    """
+
+    def __init__(self, graphs: GraphMaker) -> None:
+        self.graphs = graphs
+        self._kept: OrderedDict[str, Loaded] = OrderedDict()
+        self._tensors: dict[str, dict[str, Tensor]] = {}
+
+    def get(self, owner: str, version_id: str, manifest: bytes, parts: Mapping[str, str]) -> Loaded:
+        """Return a version by its id, and load it if it is not in memory.
+
+        Args:
+            owner: id of the owner for whom it is loaded.
+            manifest: JSON; read only when the version is loaded.
+            parts: path by name; the files never change.
+        """
+        if version_id in self._kept:
+            self._kept.move_to_end(version_id)
+            return self._kept[version_id]
+        files = {path: Path(path).stat().st_size for path in parts.values()}
+        # Before loading, or both versions would be in memory at once.
+        self._make_room(files)
+        paths = {name: Path(path) for name, path in parts.items()}
+        document = Manifest.from_json(json.loads(manifest))
+        network, method = (
+            predicting.load_network(document, paths),
+            predicting.method_of(document, paths),
+        )
+        self._share_tensors(network, parts)
+        image = document.image.size, document.image.channels
+        weight_bytes = sum(files.values())
+
+        def fuse_layers(task: int | None) -> Run | None:
+            return _build_fused_run(network, method, document, task)
+
+        graph = VersionGraph(version_id, manifest, dict(parts), weight_bytes, fuse_layers)
+        loaded = Loaded(
+            network, method, image, document.normalise, document.divisor, owner, files, graph
+        )
+        self._kept[version_id] = loaded
+        return loaded
+
+    def _make_room(self, files: Mapping[str, int]) -> None:
+        """Drop versions until another one with these files fits."""
+        while self._kept and (
+            len(self._kept) >= KEPT_VERSIONS or self._count_bytes(files) > KEPT_BYTES
+        ):
+            full = len(self._kept) >= KEPT_VERSIONS
+            use_by_owner: Counter[str] = Counter()
+            for loaded in self._kept.values():
+                # Measured by what is short, the number of versions or their bytes.
+                use_by_owner[loaded.owner] += 1 if full else sum(loaded.files.values())
+            largest = max(use_by_owner.values())
+            # Versions are in the order of their last use, so the first one was unused for longest.
+            id = next(
+                id for id, loaded in self._kept.items() if use_by_owner[loaded.owner] == largest
+            )
+            self.graphs.forget(self._kept.pop(id).graph)
+            # Files of the dropped version would otherwise stay in memory.
+            used = {path for loaded in self._kept.values() for path in loaded.files}
+            self._tensors = {
+                path: tensors for path, tensors in self._tensors.items() if path in used
+            }
+
+    def _count_bytes(self, more: Mapping[str, int]) -> int:
+        """Return the bytes of all loaded files, of these files, and of graphs."""
+        files = dict(more)
+        for loaded in self._kept.values():
+            # By path, since files that versions share are in memory once.
+            files |= loaded.files
+        graphs = [loaded.graph for loaded in self._kept.values() if loaded.graph.engine is not None]
+        return sum(files.values()) + sum(graph.weight_bytes for graph in graphs)
+
+    def _share_tensors(self, network: Network, parts: Mapping[str, str]) -> None:
+        """Let the network use tensors of its files that are already in memory."""
+        tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+        for part, names in network.part_names().items():
+            if part not in parts:
+                continue
+            shared = self._tensors.setdefault(parts[part], {})
+            for name in names:
+                # The parameters stay the network's own; only their bytes are shared.
+                tensors[name].data = shared.setdefault(name, tensors[name].data)
+
+
+def _build_fused_run(
+    network: Network, method: Method, manifest: Manifest, task: int | None
+) -> Run | None:
+    """Return predictions by a copy of the network with fused layers.
+
+    Return None if no layers can be fused.
+    """
+    image, normalise = manifest.image, manifest.normalise
+    inputs = Inputs(normalise, image.channels, torch.device("cpu"))
+    blank = inputs(torch.zeros(1, image.size, image.size, image.channels, dtype=torch.uint8))
+    try:
+        fused = fuse_network(network, blank, task)
+    except Exception:  # noqa: BLE001 - a network of another structure keeps its own arithmetic
+        return None
+    if fused is None:
+        return None
+
+    def predict_fused(images: NDArray[np.uint8], task: int | None) -> NDArray[np.float32]:
+        scoring = predicting.Scoring(method.predict_logits, manifest.divisor)
+        return predicting.predict_images(fused, images, task, normalise, scoring=scoring)[1]
+
+    return predict_fused

@@ -1,0 +1,242 @@
+"""Versions for the predict helper: manifest, and paths of the weights."""
+
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from sqlalchemy import ColumnElement, Select, bindparam, exists, null, select
+from sqlalchemy.orm import aliased
+
+from core.contract.manifest import Manifest
+from core.contract.part_types import inference_part_types
+from core.contract.responses.versions.sure import SureOut
+from core.database.session import Database
+from core.database.tables import Alias, Damage, Model, Part, Version
+from core.errors import Invalid, StoreCorrupt, WrongState
+from core.ids import is_id
+from core.lineage.sure import sure_of
+from core.requests.actor import Actor, find_model
+from core.requests.class_only import require_classes
+from core.retention import damage
+from core.storage.blobs import Blobs
+from core.versions.versions import LATEST, find_version
+
+KEPT_VERSIONS = 64
+KEPT_MANIFEST_BYTES = 256 << 10
+"""Manifests larger than this many bytes are not cached, and are read again for each request."""
+# As many digits always fit into the 64 bits of the column.
+NUMBER_DIGITS = 18
+
+
+@dataclass(frozen=True)
+class Predictable:
+    """A published version as a predictor needs it: its number, manifest and parts.
+
+    Attributes:
+        id: id of the version.
+        number: number of the version.
+        manifest: its manifest.
+        manifest_json: the manifest as JSON.
+        parts: pairs of name and SHA-256 of its parts.
+        sure: threshold of confident predictions, if the model promises any.
+    """
+
+    id: str
+    number: int
+    manifest: Manifest
+    manifest_json: bytes
+    parts: tuple[tuple[str, str], ...]
+    sure: SureOut | None = None
+
+    def fetch_paths(self, blobs: Blobs) -> dict[str, str]:
+        """Return the local, verified file of each part by the part's name.
+
+        Raises:
+            StoreCorrupt, Unavailable: see `Blobs.fetch_file`.
+        """
+        return {name: str(blobs.fetch_file(sha256)) for name, sha256 in self.parts}
+
+    def count_classes(self, task: int | None) -> int:
+        """Return the number of classes that the version, or its head of a task, tells apart."""
+        head = None if task is None else self.manifest.head_of(task)
+        return len(head.classes if head is not None else self.manifest.classes or [])
+
+
+def find_predictable(
+    db: Database, actor: Actor, model: str, version: str, task: int | None
+) -> Predictable:
+    """Return the version to predict with, after checking that it can answer the request.
+
+    Args:
+        task: task number; required in the task scenario, refused elsewhere.
+
+    Raises:
+        NotFound: there is no such model or version.
+        Invalid: `task` is missing, unknown to the version, or given in another scenario; or the
+            model does not predict classes.
+        WrongState: the version knows no classes yet.
+        StoreCorrupt: a part is known to be damaged.
+    """
+    with db.read() as session:
+        owner = find_model(session, actor, model)
+        require_classes(owner, "Predictions by this service")
+        row = find_version(session, owner, version)
+        parts = session.scalars(
+            select(Part).where(Part.version_id == row.id).order_by(Part.position)
+        )
+        manifest = row.manifest
+        types = inference_part_types(manifest)
+        used = tuple((p.name, p.sha256) for p in parts if p.type in types)
+        damage.refuse_marked_parts(
+            session, row, {Blobs.make_key(sha256): name for name, sha256 in used}
+        )
+        number, scenario, version_id = row.number, owner.scenario, row.id
+        sure = sure_of(session, owner, number)
+    _check_task(manifest, scenario, number, task)
+    manifest_json = json.dumps(manifest.to_json()).encode()
+    return Predictable(version_id, number, manifest, manifest_json, used, sure)
+
+
+class AskedVersions:
+    """Cache of recently used versions; their manifests and parts never change.
+
+    Each request still asks the database, in one statement, for the version's id. Where that finds
+    nothing, `find_predictable` does the whole look-up and raises the error. Safe for threads.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._kept: OrderedDict[str, Predictable] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, actor: Actor, model: str, version: str, task: int | None) -> Predictable:
+        """Return the version to predict with; arguments and errors are those of
+        `find_predictable`.
+        """
+        with self._db.read() as session:
+            parameters = {"own": actor.owner_id, "model": model, "version": _parse_version(version)}
+            query = _build_query(is_id(model, "mdl"), _detect_naming(version))
+            row = session.connection().execute(query, parameters).first()
+        if row is not None:
+            with self._lock:
+                cached = self._kept.get(row.id)
+                if cached is not None:
+                    self._kept.move_to_end(cached.id)
+            if cached is not None:
+                _check_task(cached.manifest, row.scenario, cached.number, task)
+                return cached
+        return self._cache_version(find_predictable(self._db, actor, model, version, task))
+
+    def _cache_version(self, version: Predictable) -> Predictable:
+        """Cache a version, unless its manifest is large or confident predictions are promised."""
+        # The threshold depends on the model's setting, which may change; a version never does.
+        if version.sure is None and len(version.manifest_json) <= KEPT_MANIFEST_BYTES:
+            with self._lock:
+                self._kept[version.id] = version
+                if len(self._kept) > KEPT_VERSIONS:
+                    self._kept.popitem(last=False)
+        return version
+
+
+def explain_error(db: Database, version: Predictable, error: StoreCorrupt) -> StoreCorrupt:
+    """Return the error about a stored object, explained for the version that was asked."""
+    with db.read() as session:
+        return damage.explain_error(session, session.get_one(Version, version.id).model_id, error)
+
+
+def _check_task(manifest: Manifest, scenario: str, number: int, task: int | None) -> None:
+    """Check that the task is given where it is needed.
+
+    Raises:
+        Invalid, WrongState: see `find_predictable`.
+    """
+    if scenario == "task":
+        tasks = [head.task for head in manifest.heads or []]
+        if not tasks:
+            raise _without_classes(number)
+        if task is None:
+            raise _wrong_task(
+                "Each task has a head of its own here: name the task with ?task=", tasks
+            )
+        if task not in tasks:
+            raise _wrong_task(f"Version {number} has not learned task {task}; it knows", tasks)
+    else:
+        if task is not None:
+            raise Invalid(
+                f"In the {scenario} scenario no task is named: leave ?task= away.",
+                fields=[{"field": "task", "message": "only in the task scenario"}],
+            )
+        if not manifest.classes or number == 0:
+            raise _without_classes(number)
+
+
+Naming = Literal["number", "latest", "alias"]
+
+
+def _parse_version(version: str) -> int | str:
+    """Return the version number, if `find_version` would read the text as one, else the text."""
+    is_number = version.isascii() and version.isdecimal() and len(version) <= NUMBER_DIGITS
+    # `find_version` reads a number with a leading zero as an alias, too.
+    return int(version) if is_number and str(int(version)) == version else version
+
+
+def _detect_naming(version: str) -> Naming:
+    if isinstance(_parse_version(version), int):
+        return "number"
+    return "latest" if version == LATEST else "alias"
+
+
+@cache
+def _build_query(by_id: bool, naming: Naming) -> Select[str, str]:
+    """Return the statement that finds a version of the caller's own by its usual names.
+
+    It finds nothing if an object is damaged or the model promises confident predictions, since
+    those need further look-ups.
+    """
+    number: ColumnElement[bool]
+    if naming == "number":
+        number = Version.number == bindparam("version")
+    elif naming == "latest":
+        candidate = aliased(Version)
+        newest = select(candidate.number).where(
+            candidate.model_id == Model.id, candidate.status == "published"
+        )
+        newest = newest.order_by(candidate.number.desc()).limit(1).correlate(Model)
+        number = Version.number == newest.scalar_subquery()
+    else:
+        named = select(Alias.version).where(
+            Alias.model_id == Model.id, Alias.name == bindparam("version")
+        )
+        number = Version.number == named.correlate(Model).scalar_subquery()
+    return (
+        select(Version.id, Model.scenario)
+        .join(Model, Model.id == Version.model_id)
+        .where(
+            (Model.id if by_id else Model.name) == bindparam("model"),
+            # Models of others, which administrators may ask, take the long way.
+            Model.owner_id == bindparam("own"),
+        )
+        .where(
+            Model.deleted_at.is_(None), Model.base_job.is_(None), Model.answers.is_(null()), number
+        )
+        # Damage is rare, so one question about any object saves a question about each part.
+        .where(~exists().select_from(Damage))
+    )
+
+
+def _without_classes(number: int) -> WrongState:
+    return WrongState(
+        f"Version {number} has learned no classes yet: submit a task first, or name a later "
+        f"version.",
+        extra={"state": "untaught"},
+    )
+
+
+def _wrong_task(text: str, tasks: list[int]) -> Invalid:
+    task_list = ", ".join(map(str, tasks[:50]))
+    return Invalid(
+        f"{text} ({task_list}).", fields=[{"field": "task", "message": f"one of {task_list}"}]
+    )

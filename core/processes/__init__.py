@@ -1,0 +1,1 @@
+"""Processes of this service: their start, helpers, messages and memory."""

@@ -1,0 +1,96 @@
+"""Requirements of a process at its start, each with an error that says what is missing.
+
+Without these checks, the service would answer 503 for ever or end in a traceback.
+"""
+
+import errno
+import os
+import secrets
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+
+from core.database import soundness
+from core.errors import CannotStart
+from core.files import descriptors, reserve
+from core.files.private import keep_private
+from core.settings import Settings
+
+LEAST_CONNECTIONS = 16
+"""Least number of connections: an API process with fewer would reject honest clients."""
+
+
+def require_start(settings: Settings) -> str | None:
+    """Check descriptors, data directory and database file, and make the directory private.
+
+    Returns:
+        Advice for a person if the data directory is open to others, else None.
+
+    Raises:
+        CannotStart: the process cannot work; the detail says why, and what to do.
+    """
+    require_descriptors(settings)
+    advice = _require_private(settings.data_dir)
+    # Starting takes room as well, and only a started service can delete.
+    reserve.release_if_full(settings.data_dir)
+    _require_writable(settings.data_dir)
+    require_sound(settings)
+    return advice
+
+
+def require_descriptors(settings: Settings) -> None:
+    """Raise CannotStart if the process may open too few files to serve clients."""
+    # Two for each connection, as `max_connections` counts them.
+    needed = settings.reserved_descriptors + 2 * LEAST_CONNECTIONS
+    allowed = descriptors.raise_limit(needed)
+    if allowed < needed:
+        raise CannotStart(
+            f"This process may open {allowed} files, and needs {needed} at least (4096 are usual). "
+            "Raise the limit: `ulimit -n 4096` in the shell that starts it, LimitNOFILE=4096 in a "
+            "unit of systemd, --ulimit nofile=4096 for a container."
+        )
+
+
+def sqlite_file(settings: Settings) -> Path | None:
+    """Return the file of a SQLite database, or None for any other database."""
+    url = make_url(settings.resolved_database_url)
+    return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
+
+
+def require_sound(settings: Settings) -> None:
+    """Raise CannotStart if a row of a table cannot be read or the file is not a database."""
+    file = sqlite_file(settings)
+    try:
+        damage = [] if file is None else soundness.read_rows(file)
+    except sqlite3.Error:  # a full disk may prevent even reading; the first writer reports that
+        return
+    if file is not None and damage:
+        raise CannotStart(soundness.describe_damage(file, damage))
+
+
+def _require_private(data_dir: Path) -> str | None:
+    try:
+        return keep_private(data_dir)
+    except OSError as error:
+        raise _build_unwritable_error(data_dir, error) from error
+
+
+def _require_writable(data_dir: Path) -> None:
+    # A random name, because several processes may start at once.
+    probe = data_dir / f".writable-{secrets.token_hex(4)}"
+    try:
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        probe.unlink()
+    except OSError as error:
+        # A full disk can still serve and delete.
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise _build_unwritable_error(data_dir, error) from error
+
+
+def _build_unwritable_error(data_dir: Path, error: OSError) -> CannotStart:
+    return CannotStart(
+        f"The data directory {data_dir.absolute()} cannot be written: {error.strerror}. Name "
+        "another in PERENNIAL_DATA_DIR (perennial serve --data-dir FOLDER), or let this user write "
+        "there: mount it for writing, or chown it."
+    )

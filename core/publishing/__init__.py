@@ -1,0 +1,1 @@
+"""From a job's result to a version: parts, manifest, measurements, warnings."""

@@ -1,0 +1,333 @@
+"""Advice against a slow decline of a lineage: the condition, the one request that helps, and its
+cost.
+
+Advice is given once. Versions that descend from the one that gave it are silent while its condition
+holds, and so are later versions of the same batch, learned again. Conditions that hold and were
+advised on are stored with each version, so that the next one only looks at its parent.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from core.contract.figures import Baseline
+from core.database import measurements
+from core.database.measurements import ADVICE, ALL_TASKS, Measured
+from core.database.tables import Job, Measurement, Model, Result, Task, Version
+from core.lineage import words
+from core.lineage.coverage import list_taught_tasks
+from core.lineage.row import row_of
+from core.packaged import imagenet_base
+from core.publishing.confused_pairs import ConfusedPair
+from core.recipe.passes import BASE_SIZE, pass_of
+from core.text.steps import Step
+
+FAR = Fraction(1, 10)
+"""Accuracy below that of a larger base's features from which a change of base is advised."""
+SPREADS = 2
+"""Standard errors that a difference must exceed, so that it is not by chance."""
+LEAST_OF_CLASS = 5
+"""Fewest held-out images of a class that can be named as the worst."""
+_VERSIONS = 3
+_LOOKED_AT = 100
+"""Newest other models of the owner among which one on the larger base is searched."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Correct predictions of a version over all tasks so far."""
+
+    version: int
+    right: int
+    images: int
+
+    @property
+    def share(self) -> Fraction:
+        """Return the share of right answers, in [0, 1]."""
+        return Fraction(self.right, self.images)
+
+    def format_share(self) -> str:
+        """Return `84 % (version 4)`."""
+        return f"{100 * float(self.share):.0f} % (version {self.version})"
+
+
+@dataclass(frozen=True)
+class LargerBase:
+    """Accuracy of the features of another model of the owner, which learned the same batches on the
+    base for photos."""
+
+    model: str
+    version: int
+    right: int
+    images: int
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """A problem and its remedy; `key` is the same as long as the problem lasts."""
+
+    key: str
+    text: str
+
+
+def advise_once(
+    session: Session,
+    model: Model,
+    version: Version,
+    job: Job,
+    confused: Sequence[ConfusedPair],
+    *,
+    says_other: bool,
+) -> str | None:
+    """Return new advice for a measured version, or None; record the conditions that were advised
+    on.
+
+    Args:
+        confused: pairs of confused classes, the worst first.
+        says_other: the version has another warning with a remedy already: no advice is added.
+    """
+    conditions = _find_conditions(session, model, version, job, confused)
+    before = _read_given(session, model, version)
+    # Recorded while they hold: a condition that ends and returns is advised on again.
+    repeated_keys = [one.key for one in conditions if one.key in before]
+    fresh = None if says_other else next((one for one in conditions if one.key not in before), None)
+    if fresh is not None:
+        repeated_keys.append(fresh.key)
+    if repeated_keys:
+        row = Measured(ADVICE, ALL_TASKS, None, {"given": repeated_keys})
+        measurements.insert_rows(session, model.id, version.number, [row])
+    return None if fresh is None else fresh.text
+
+
+def is_falling(last: Sequence[Accuracy]) -> bool:
+    """Return True if accuracy fell over three versions, each time, and in all by more than chance.
+
+    Args:
+        last: the newest versions of a lineage, the oldest first.
+    """
+    if len(last) < _VERSIONS:
+        return False
+    first, second, third = last[-_VERSIONS:]
+    return first.share > second.share > third.share and _is_beyond_chance(
+        (first.right, first.images), (third.right, third.images)
+    )
+
+
+def is_far_below(own: Accuracy, larger: LargerBase) -> bool:
+    """Return True if a version is over 10 points, and more than chance, below a larger base's
+    features."""
+    # Exact, since 0.8 - 0.7 exceeds 0.1 in floating point.
+    lead = Fraction(larger.right, larger.images) - own.share
+    return lead > FAR and _is_beyond_chance((larger.right, larger.images), (own.right, own.images))
+
+
+def _is_beyond_chance(better: tuple[int, int], worse: tuple[int, int]) -> bool:
+    shares = [right / images for right, images in (better, worse)]
+    sizes = (better[1], worse[1])
+    spread = (
+        sum(share * (1 - share) / size for share, size in zip(shares, sizes, strict=True)) ** 0.5
+    )
+    return bool(shares[0] - shares[1] > SPREADS * spread)
+
+
+def _find_conditions(
+    session: Session, model: Model, version: Version, job: Job, confused: Sequence[ConfusedPair]
+) -> list[_Condition]:
+    """Return all problems of a version, the one whose remedy helps most first."""
+    conditions: list[_Condition] = []
+    tasks = _read_tasks(session, model, version)
+    last = _read_last(session, model, version)
+    # No move is advised to a base that this machine cannot provide.
+    can_move = model.base != imagenet_base.NAME and not imagenet_base.find_problem()
+    larger = _find_larger(session, model, tasks) if last and can_move else None
+    if larger is not None and is_far_below(last[-1], larger):
+        text = (
+            f"Version {version.number} gets {last[-1].right:,} of {last[-1].images:,} held-out "
+            f"images of all tasks right; a linear discriminant on the features of model "
+            f"{larger.model}, which learned the same batches on a larger base, gets "
+            f"{larger.right:,} of {larger.images:,}."
+        )
+        conditions.append(
+            _Condition(f"below:{larger.model}", f"{text} {_say_rebase(session, model, tasks)}")
+        )
+    if is_falling(last):
+        fell = words.join_words([one.format_share() for one in last[-_VERSIONS:]])
+        text = f"Accuracy over all tasks so far has fallen over the last three versions: {fell}."
+        help_ = (
+            _say_rebase(session, model, tasks)
+            if can_move
+            else _say_worst(session, model, version, job, tasks)
+        )
+        conditions.append(_Condition("falls", f"{text} {help_}"))
+    conditions += [_describe_confusion(model, version, job, pair, tasks) for pair in confused]
+    return conditions
+
+
+def _read_given(session: Session, model: Model, version: Version) -> set[str]:
+    """Return the keys of advice given on the version's parent and on earlier versions of its
+    batch."""
+    same = select(Version.number).where(
+        Version.model_id == model.id,
+        Version.task_number == version.task_number,
+        Version.number < version.number,
+    )
+    query = select(Measurement.detail).where(
+        Measurement.model_id == model.id,
+        Measurement.name == ADVICE,
+        or_(Measurement.version == (version.parent or 0), Measurement.version.in_(same)),
+    )
+    return {key for detail in session.scalars(query) for key in detail["given"]}
+
+
+def _read_tasks(session: Session, model: Model, version: Version) -> list[Task]:
+    numbers = list_taught_tasks(version.manifest)
+    query = (
+        select(Task)
+        .where(Task.model_id == model.id, Task.number.in_(numbers))
+        .order_by(Task.number)
+    )
+    return list(session.scalars(query))
+
+
+def _read_last(session: Session, model: Model, version: Version) -> list[Accuracy]:
+    """Return the accuracies of the last three versions of the lineage, the oldest first.
+
+    A version without held-out images ends the search.
+    """
+    last: list[Accuracy] = []
+    number: int | None = version.number
+    # Version 0 was taught nothing, so 0 ends the walk as None does.
+    while number and len(last) < _VERSIONS:
+        cells = row_of(session, model.id, number).values()
+        images = sum(cell.total for cell in cells)
+        if not images:
+            break
+        last.insert(0, Accuracy(number, sum(cell.correct for cell in cells), images))
+        parent = select(Version.parent).where(
+            Version.model_id == model.id, Version.number == number
+        )
+        number = session.scalar(parent)
+    return last
+
+
+def _find_larger(session: Session, model: Model, tasks: Sequence[Task]) -> LargerBase | None:
+    """Return the newest other model on the base for photos whose head learned all of these
+    batches."""
+    of_owner = (Model.owner_id == model.owner_id, Model.id != model.id, Model.deleted_at.is_(None))
+    query = select(Model.id, Model.name, Model.base, Model.head, Model.scenario).where(*of_owner)
+    candidates = {
+        id: (name, head)
+        for id, name, base, head, scenario in session.execute(
+            query.order_by(Model.id.desc()).limit(_LOOKED_AT)
+        )
+        # Filtered after the limit, so that an owner of thousands of models costs no more.
+        if base == imagenet_base.NAME and scenario == model.scenario and head
+    }
+    batch_digests = {task.sha256 for task in tasks}
+    batches = select(Task.model_id, Task.sha256, Task.number).where(
+        Task.model_id.in_(candidates), Task.sha256.in_(batch_digests)
+    )
+    learned: dict[str, dict[int, str]] = {}
+    for id, digest, number in session.execute(batches) if candidates else ():
+        learned.setdefault(id, {})[number] = digest
+    for id in sorted(learned, reverse=True):
+        name, head = candidates[id]
+        manifest = session.scalar(
+            select(Version.manifest).where(Version.model_id == id, Version.number == head)
+        )
+        row = session.get(Measurement, (id, head, "baseline_lda", ALL_TASKS))
+        if manifest is None or row is None:
+            continue
+        # A batch that was sent but not learned proves nothing about the features.
+        if {learned[id].get(number) for number in list_taught_tasks(manifest)} >= batch_digests:
+            right, images = Baseline.from_json(row.detail).all
+            return LargerBase(name, head, right, images)
+    return None
+
+
+def _say_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str:
+    under_way = select(Model.name).where(
+        Model.rebased_from == model.id, Model.rebased_at.is_(None), Model.deleted_at.is_(None)
+    )
+    new = session.scalar(under_way.order_by(Model.id.desc()).limit(1))
+    if new is not None:
+        path = f"/v1/models/{model.name}/rebase"
+        return (
+            f"Its move to a larger base has begun with model {new}: compare both with GET {path}, "
+            f"and let production move with POST {path}/finish."
+        )
+    images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
+    seconds = images * pass_of(imagenet_base.NAME, BASE_SIZE).forward_s
+    begin = Step("POST", f"/v1/models/{model.name}/rebase", body={"base": imagenet_base.NAME})
+    return (
+        f"Move the model to the base for photos, whose features tell more classes apart: "
+        f"{begin}. A pass over the {images:,} images of its tasks takes about "
+        f"{max(1, round(seconds)):,} s of one core there."
+    )
+
+
+def _say_worst(
+    session: Session, model: Model, version: Version, job: Job, tasks: Sequence[Task]
+) -> str:
+    """Return a request for more images of the class with the lowest accuracy."""
+    query = select(Result.per_class).where(
+        Result.model_id == model.id, Result.version == version.number
+    )
+    counts: dict[str, list[int]] = {}
+    for per_class in session.scalars(query):
+        for label, (right, images) in per_class.items():
+            before = counts.setdefault(label, [0, 0])
+            counts[label] = [before[0] + right, before[1] + images]
+    judged_classes = {label: pair for label, pair in counts.items() if pair[1] >= LEAST_OF_CLASS}
+    if not judged_classes:
+        return f"Send more images of each class: POST /v1/models/{model.name}/tasks."
+    worst = min(
+        judged_classes,
+        # The label decides between equals, so that advice does not depend on the order of rows.
+        key=lambda label: (judged_classes[label][0] / judged_classes[label][1], label),
+    )
+    right, images = judged_classes[worst]
+    return (
+        f"Of its classes {worst} is worst, with {right} of {images} right. "
+        f"{_say_images(model, job, tasks, [worst], version.created_at)}"
+    )
+
+
+def _describe_confusion(
+    model: Model, version: Version, job: Job, pair: ConfusedPair, tasks: Sequence[Task]
+) -> _Condition:
+    first, second = pair.labels
+    pair_tasks = [task for task in tasks if pair.task in (0, task.number)]
+    more = _say_images(model, job, pair_tasks, pair.labels, version.created_at)
+    text = (
+        f"Version {version.number} takes {first} and {second} for each other: it answers "
+        f"{pair.confused[0]} of {pair.images[0]} held-out images of {first} with {second}, and "
+        f"{pair.confused[1]} of {pair.images[1]} the other way round. {more} If both are one "
+        "thing, start a model whose batches give them one label: labels that were learned "
+        "cannot be merged."
+    )
+    return _Condition(f"confused:{pair.task}:{first}|{second}", text)
+
+
+def _say_images(
+    model: Model, job: Job, tasks: Sequence[Task], labels: Sequence[str], now: float
+) -> str:
+    """Return a request for as many images of some classes as were learned, with the expected
+    seconds."""
+    counts = {label: sum(task.classes.get(label, 0) for task in tasks) for label in labels}
+    counted_labels = words.join_words([f"{count:,} of {label}" for label, count in counts.items()])
+    text = (
+        f"Send as many more images as it has learned, {counted_labels}: POST "
+        f"/v1/models/{model.name}/tasks."
+    )
+    last = next((task for task in tasks if task.number == job.task_number), None)
+    if last is None or not last.n_train or job.started_at is None:
+        return text
+    seconds = (now - job.started_at) / last.n_train * sum(counts.values())
+    return (
+        f"{text} By the seconds of this batch, learning them takes about "
+        f"{max(1, round(seconds)):,} s."
+    )

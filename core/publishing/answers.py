@@ -1,0 +1,156 @@
+"""Predictions on held-out images: stored before the publishing transaction, and referenced in it.
+
+All predictions of an update are one blob (`core.ingest.answers`), so that requests to the store do
+not grow with the number of tasks. The blob has the predictions that a job measured. For the
+parent's cells without predictions, written by older releases, the job predicts the task again and
+fills them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from core.contract.jobs.job_result import JobResult, Measured
+from core.database.session import Database
+from core.database.tables import Job, Model, Result, Task
+from core.execution.result import ResultFolder
+from core.ingest.answers import NEW, draw_key, seal_files
+from core.jobs.fence import Claim
+from core.storage import Blobs
+
+_FILE = "answers.safetensors"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A stored blob of predictions: digest and size in bytes."""
+
+    sha256: str
+    bytes: int
+
+
+StoredCells = Mapping[tuple[Measured, int], Stored]
+"""Blob by version and task; all entries are the same blob."""
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """Stored predictions of a result.
+
+    Attributes:
+        cells: blob for each cell.
+        path: file of the blob.
+        keys: new keys of tasks that had none.
+    """
+
+    cells: StoredCells
+    path: Path
+    keys: Mapping[int, str]
+
+    @property
+    def blob(self) -> Stored | None:
+        """The blob; None if no cell lacks predictions."""
+        return next(iter(self.cells.values()), None)
+
+
+def store(db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]) -> Sealed:
+    """Store the predictions of a result for those cells that have none yet."""
+    with db.read() as session:
+        job = session.get_one(Job, claim.job_id)
+        older = {"base": 0, "parent": job.parent_version or 0}
+        query = select(Result.version, Result.task).where(
+            Result.model_id == job.model_id,
+            Result.version.in_(set(older.values())),
+            Result.answers.is_not(None),
+        )
+        stored_cells = {(version, task) for version, task in session.execute(query)}
+        keys = _read_keys(session, job.model_id, {file.task for file in result.document.answers})
+    # Cells that have predictions keep them: a version's measurements never change.
+    files = {
+        (file.version, file.task): result.folder / file.file
+        for file in result.document.answers
+        if (older.get(file.version), file.task) not in stored_cells
+    }
+    path = result.folder / _FILE
+    if not files:
+        return Sealed({}, path, {})
+    # One key for each task: its deletion makes all predictions on the task unreadable.
+    drawn = {task: draw_key() for _, task in files if task not in keys}
+    keys |= drawn
+    # The number of the new version is known only in the publishing transaction.
+    names = {(version, task): f"{older.get(version, NEW)}.{task}" for version, task in files}
+    seal_files(
+        {names[key]: file for key, file in files.items()},
+        {names[key]: keys[key[1]] for key in files},
+        path,
+    )
+    blob = Stored(*blobs.put_file(path, link=True))
+    return Sealed(dict.fromkeys(files, blob), path, drawn)
+
+
+def _read_keys(session: Session, model_id: str, tasks: set[int]) -> dict[int, str]:
+    """Return the keys by which predictions on tasks can be read."""
+    query = select(Task.number, Task.answers_key).where(
+        Task.model_id == model_id, Task.number.in_(tasks)
+    )
+    return {task: key for task, key in session.execute(query) if key is not None}
+
+
+def filter_retained(session: Session, model: Model, cells: StoredCells) -> StoredCells:
+    """Return the entries of tasks whose held-out images are still there.
+
+    Predictions are retained as long as these.
+    """
+    gone = Task.data_deleted_at.is_not(None) | Task.held_out_deleted_at.is_not(None)
+    query = select(Task.number).where(Task.model_id == model.id, gone)
+    tasks = set(session.scalars(query))
+    return {key: stored for key, stored in cells.items() if key[1] not in tasks}
+
+
+def store_object_keys(session: Session, model: Model, sealed: Sealed, cells: StoredCells) -> None:
+    """Store the new object keys of the tasks whose predictions the cells refer to."""
+    for task in sorted({task for _, task in cells} & sealed.keys.keys()):
+        session.execute(
+            update(Task)
+            .where(Task.model_id == model.id, Task.number == task)
+            .values(answers_key=sealed.keys[task])
+        )
+
+
+def fill_parent_cells(
+    session: Session, model: Model, parent: int, cells: StoredCells, result: JobResult
+) -> None:
+    """Fill the parent's cells without predictions, if their count of correct ones still holds."""
+    new = {cell.task: cell.correct for cell in result.results if cell.version == "new"}
+    for (version, task), stored in cells.items():
+        change = (result.changes or {}).get(str(task))
+        if version != "parent" or change is None or task not in new:
+            continue
+        session.execute(
+            update(Result)
+            .where(
+                *(Result.model_id == model.id, Result.version == parent, Result.task == task),
+                *(Result.answers.is_(None), Result.total == change.total),
+                # Another count shows that these are not the predictions that were measured.
+                Result.correct == new[task] - change.improved + change.regressed,
+            )
+            .values(answers=stored.sha256, answers_bytes=stored.bytes)
+        )
+
+
+def new_bytes(session: Session, model: Model, cells: StoredCells) -> int:
+    """Return the bytes that the blob adds to the model; 0 if the model has it.
+
+    Call this before cells refer to it.
+    """
+    blobs = {stored.sha256: stored.bytes for stored in cells.values()}
+    query = (
+        select(Result.answers)
+        .where(Result.model_id == model.id, Result.answers.in_(blobs))
+        .distinct()
+    )
+    stored_digests = set(session.scalars(query))
+    return sum(size for sha256, size in blobs.items() if sha256 not in stored_digests)

@@ -1,0 +1,97 @@
+"""The best validated state of a running job in the store, for download before the job ends.
+
+It is registered under the fence like a snapshot: `anytime/<job>/<fence>-<number>/` holds the parts
+and `manifest.json`, and the job's row names them with their digests. A better state replaces it. It
+is deleted when the job has published or ended in another way; the sweep removes what a crash leaves
+behind.
+"""
+
+import json
+from pathlib import Path
+
+from core.contract.jobs.snapshot import StoredAnytime
+from core.contract.manifest import AnytimeState, StoredPart
+from core.database.session import Database
+from core.database.tables import Event, Job, Model, Task
+from core.errors import LeaseLost
+from core.execution import snapshots
+from core.execution.result import read_anytime
+from core.jobs.fence import Claim, lock_claimed_job
+from core.lineage import lineage
+from core.lineage.coverage import with_task
+from core.publishing.manifest import JobRows, build_manifest
+from core.storage import Store
+
+MANIFEST = "manifest.json"
+
+
+def prefix_of(job_id: str) -> str:
+    """Return the prefix of a job's best states in the store."""
+    return f"anytime/{job_id}/"
+
+
+def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
+    """Upload the folder of a best state, register it, and delete the previous one.
+
+    A state that is not better than the registered one is ignored; an attempt that resumes from an
+    older snapshot meets such states again.
+
+    Raises:
+        LeaseLost: the job belongs to another claim; nothing was registered or deleted.
+        ValueError: the folder is incomplete, which is a fault of the learning code.
+    """
+    result = read_anytime(path)
+    step, validation = result.document.steps, result.document.validation
+    with db.read() as session:
+        job = session.get_one(Job, claim.job_id)
+        registered, origin = job.anytime, snapshots.compute_origin(job)
+        if (
+            registered is not None
+            # A state of another recipe or parent is replaced, however good it was.
+            and registered.origin == origin
+            and registered.correct >= validation.correct
+        ):
+            return
+        model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
+        base, parent = (lineage.version_of(session, model, n) for n in (0, claim.parent))
+        assert base is not None and parent is not None, "a job starts from a version of its model"
+        tasks = with_task(parent.manifest, task.number)
+    number = snapshots.next_number(registered, claim)
+    key = f"{prefix_of(claim.job_id)}{claim.fence:08d}-{number:06d}/"
+    files = snapshots.upload_files(store, key, [part.path for part in result.parts])
+    described = []
+    for part in result.parts:
+        sha256, size = files[part.path.name]
+        described.append(StoredPart(name=part.name, type=part.type, sha256=sha256, bytes=size))
+    content = build_manifest(
+        JobRows(model, task, job, base), result.document, described, None, tasks
+    )
+    state = AnytimeState(job=claim.job_id, step=step, validation=validation)
+    content = content.model_copy(update={"anytime": state})
+    # Last, since it lists the digests of the parts.
+    (path / MANIFEST).write_text(json.dumps(content.to_json(), ensure_ascii=False))
+    files |= snapshots.upload_files(store, key, [path / MANIFEST])
+    try:
+        with db.write() as session:
+            job = lock_claimed_job(session, claim)
+            job.anytime = StoredAnytime(
+                key=key,
+                files=files,
+                fence=claim.fence,
+                number=number,
+                origin=origin,
+                step=step,
+                correct=validation.correct,
+            )
+            metric = {
+                "name": "anytime",
+                "step": step,
+                "value": validation.correct / validation.total,
+            }
+            session.add(Event(job_id=job.id, type="metric", data=metric, at=db.now(session)))
+    except LeaseLost:
+        for name in files:  # no other claim uses these objects, and they were never registered
+            store.delete(key + name)
+        raise
+    # After the commit, because until then the row names the older files.
+    snapshots.drop_older(store, prefix_of(claim.job_id), claim.fence, number)

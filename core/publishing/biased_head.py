@@ -1,0 +1,102 @@
+"""Warning about a version whose head predicts worse than its features allow, with the remedy."""
+
+from collections.abc import Collection, Mapping
+
+from core.contract.figures import Baseline
+from core.contract.jobs.job_result import JobResult
+from core.database.tables import Model
+from core.text.steps import Step
+
+MARGIN = 0.05
+"""Accuracy by which a baseline must be ahead of the version."""
+SPREADS = 2
+"""Standard errors by which a baseline must be ahead, so that few images do not mislead."""
+REBALANCE = {"rebalance": {"epochs": 5}}
+MOST_OF_NAME = 54
+"""Most characters of a name to which a suffix is added: a name has 63 at most."""
+_KEPT_IMAGES = frozenset({"buffer", "exemplars"})
+_CLASSIFIERS = {"baseline_ncm": "nearest class mean", "baseline_lda": "linear discriminants"}
+
+
+def find_warning(
+    model: Model, version: int, result: JobResult, part_types: Collection[str]
+) -> str | None:
+    """Return the warning; None if no baseline is ahead of the version by more than the margin and
+    chance.
+
+    Args:
+        part_types: types of the parts that the version stores.
+    """
+    baselines = {
+        by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(result, name))
+    }
+    ahead = {by: baseline for by, baseline in baselines.items() if _is_ahead(baseline)}
+    if not ahead:
+        return None
+    by, best = max(ahead.items(), key=lambda item: item[1].all[0])
+    advice = _format_advice(model, version, result, part_types)
+    return (
+        f"The features of version {version} tell the classes apart better than its head does: "
+        f"{_format_percent(best.all)} by {by}, {_format_percent(best.own)} by the head, of the "
+        f"same {best.all[1]:,} held-out "
+        f"images. {advice}"
+    )
+
+
+def _is_ahead(baseline: Baseline) -> bool:
+    total = baseline.all[1]
+    baseline_accuracy, head_accuracy = baseline.all[0] / total, baseline.own[0] / total
+    variances = (p * (1 - p) for p in (baseline_accuracy, head_accuracy))
+    spread = (sum(variances) / total) ** 0.5
+    return bool(baseline_accuracy - head_accuracy > max(MARGIN, SPREADS * spread))
+
+
+def _format_advice(
+    model: Model, version: int, result: JobResult, part_types: Collection[str]
+) -> str:
+    """Return the request that helps. Another method needs a model of its own.
+
+    It knows nothing of the earlier tasks, so it cannot continue this one.
+    """
+    if result.method.name == "analytic":
+        other_head = "ridge" if result.method.hyper.get("head") == "lda" else "lda"
+        patch = {"method": {"name": "analytic", "head": other_head}}
+        return f"Send the next batch with another head: {_next_batch(model, patch)}."
+    sentences = []
+    plain = result.network is None
+    # Rebalancing learns the head from stored images, so without any it would change nothing.
+    if plain and not result.method.predicts_with and _KEPT_IMAGES & set(part_types):
+        sentences.append(f"Send the next batch with `rebalance`: {_next_batch(model, REBALANCE)}.")
+    again = "Or start" if sentences else "Start"
+    if plain:
+        sentences.append(
+            f"{again} a model from these features with method `analytic`, and send it the batches "
+            f"again: {Step('POST', '/v1/models', body=build_successor_request(model, version))}."
+        )
+    else:
+        sentences.append(
+            f"{again} a model with method `analytic`, which has no such bias, and send it the "
+            f"batches again."
+        )
+    return " ".join(sentences)
+
+
+def _next_batch(model: Model, recipe: Mapping[str, object]) -> Step:
+    return Step("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
+
+
+def build_successor_request(model: Model, version: int) -> dict[str, object]:
+    """Return the request body that makes a model on this version's backbone."""
+    return {
+        "name": f"{model.name[:MOST_OF_NAME]}-analytic",
+        "scenario": model.scenario,
+        "architecture": model.architecture,
+        # A request may name only these fields of an image.
+        "image": {name: model.image[name] for name in ("size", "channels")},
+        "base": {"model": model.name, "version": version},
+        "recipe": {"method": {"name": "analytic"}},
+    }
+
+
+def _format_percent(counts: tuple[int, int]) -> str:
+    return f"{100 * counts[0] / counts[1]:.0f} %"

@@ -1,0 +1,92 @@
+"""Pairs of classes that a version confuses, found in predictions on held-out images."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from core.contract.jobs.job_result import JobResult
+from core.execution.result import ResultFolder
+from core.ingest.answers import open_ranked_answers
+
+SHARE = 0.25
+"""Minimum share, in [0, 1], of each class's held-out images predicted as the other class."""
+LEAST_IMAGES = 5
+"""Minimum number of images of each class predicted as the other class."""
+
+
+@dataclass(frozen=True)
+class ConfusedPair:
+    """Two classes that are predicted as each other.
+
+    Attributes:
+        labels: the two classes.
+        confused: images of each class that are predicted as the other.
+        images: held-out images of each class.
+        task: task of the classes if each task has its own, else 0.
+    """
+
+    labels: tuple[str, str]
+    confused: tuple[int, int]
+    images: tuple[int, int]
+    task: int = 0
+
+
+def count_confused(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
+    """Return the pairs that the new version confuses, the worst first.
+
+    Predictions that are stored without true classes are ignored.
+    """
+    document = result.document
+    if document.problem is not None:  # its predictions are no rows of classes
+        return []
+    heads = {head.task: head.classes for head in document.heads}
+    counts_by_task: dict[int, Counter[tuple[int, int]]] = {}
+    for file in document.answers:
+        ranked = open_ranked_answers(result.folder / file.file) if file.version == "new" else None
+        if ranked is None or not len(ranked.rows):
+            continue
+        both, counts = np.unique(
+            np.stack([ranked.targets, ranked.rows]), axis=1, return_counts=True
+        )
+        pairs = Counter(dict(zip(map(tuple, both.T.tolist()), counts.tolist(), strict=True)))
+        # Without heads a class is the same in all tasks, so its images are summed up.
+        counts_by_task.setdefault(file.task if heads else 0, Counter()).update(pairs)
+    confused = [
+        pair
+        for task, counted in counts_by_task.items()
+        for pair in find_confused(counted, heads[task] if task else document.classes, task)
+    ]
+    return sorted(confused, key=_least_share, reverse=True)
+
+
+def find_confused(
+    counts: Counter[tuple[int, int]], classes: list[str], task: int = 0
+) -> Iterable[ConfusedPair]:
+    """Find the pairs among the predictions of one head.
+
+    Args:
+        counts: number of images by (true row, predicted row).
+        classes: labels of the rows.
+    """
+    images: Counter[int] = Counter()
+    for (truth, _), count in counts.items():
+        images[truth] += count
+    for (first, second), count in counts.items():
+        mutual = (count, counts.get((second, first), 0))
+        # Each pair is in the table twice, once in each direction.
+        if first < second and all(
+            confused >= LEAST_IMAGES and confused >= SHARE * images[row]
+            for row, confused in zip((first, second), mutual, strict=True)
+        ):
+            yield ConfusedPair(
+                (classes[first], classes[second]), mutual, (images[first], images[second]), task
+            )
+
+
+def _least_share(pair: ConfusedPair) -> float:
+    """Return the smaller share of confused images of the two classes."""
+    return min(
+        confused / images for confused, images in zip(pair.confused, pair.images, strict=True)
+    )

@@ -1,0 +1,407 @@
+"""Counts of a new version's losses and gains, image by image, for the checks of its gate.
+
+Comparisons use the held-out images of earlier tasks, except that the batch's own images show if it
+was learned. The predictions of the new version and of its parent are files of the job's result;
+those of other versions are read from the store. Rows of a head are compared as numbers: a version
+that grew from another has that one's classes first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.gate import GateOut
+from core.contract.jobs.job_result import JobResult
+from core.contract.losses import DriftCount, LossCount, Losses, TaskLoss
+from core.contract.manifest import Manifest
+from core.database.session import Database
+from core.database.tables import Job, Model, Result, Task, Version
+from core.errors import StoreCorrupt
+from core.execution.result import ResultFolder
+from core.ingest.answers import Place, open_answers, open_ranked_answers
+from core.jobs.fence import Claim
+from core.lineage.checks import IMAGE_CHECKS
+from core.lineage.judgement import limits_of
+from core.publishing.loss_tally import MOST_CLASSES, LossTally, PredictedPart, Rows
+from core.statistics.flips import Mask, mcnemar_worse
+from core.statistics.power import SIGNIFICANT, find_visible
+from core.storage import Blobs
+
+LAST_VERSIONS = 20
+"""Number of the last published versions among which the best one on each task is looked for."""
+_NO_EARLIER = "no earlier task has held-out images that both versions answer"
+
+
+@dataclass(frozen=True)
+class _Answering:
+    """A version to compare with: number, manifest, and digests of predictions by task."""
+
+    number: int
+    manifest: Manifest
+    predictions: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """Rows of the database that the comparisons need.
+
+    Attributes:
+        own_task: number of the job's task.
+        tasks: tasks whose held-out images are still there.
+        keys: keys that read stored predictions on them.
+        production: None if production is version 0, which was taught nothing.
+        best: for each task, the one of the last versions that predicted most of its images
+            correctly.
+    """
+
+    model: Model
+    gate: GateOut
+    own_task: int
+    tasks: set[int]
+    keys: Mapping[int, str | None]
+    parent: _Answering
+    production: _Answering | None
+    best: Mapping[int, _Answering]
+
+
+def count_losses(
+    db: Database,
+    blobs: Blobs,
+    claim: Claim,
+    result: ResultFolder[JobResult],
+    production: int | None,
+) -> Losses | None:
+    """Count the losses of a finished job's version, if its gate has a check for them.
+
+    Args:
+        result: result of the job.
+        production: number of the version in production.
+    """
+    if result.document.problem is not None:  # its predictions are no rows of classes
+        return None
+    facts = _read_facts(db, claim, production)
+    return None if facts is None else _Comparison(blobs, facts, result).count_all()
+
+
+def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | None:
+    """Read the rows that the comparisons need; None if the gate has no check by images."""
+    with db.read() as session:
+        job = session.get_one(Job, claim.job_id)
+        model = session.get_one(Model, job.model_id)
+        gate = limits_of(model, job)
+        if all(gate.get(name) is None for name in IMAGE_CHECKS):
+            return None
+        has_images = Task.held_out_deleted_at.is_(None) & Task.data_deleted_at.is_(None)
+        query = select(Task.number, Task.answers_key).where(Task.model_id == model.id, has_images)
+        keys = {task: key for task, key in session.execute(query)}
+        tasks = set(keys)
+        numbers = {job.parent_version or 0, production or 0}
+        stored = _stored_answers(session, model, numbers)
+        # Without that check, no predictions of up to twenty more versions are read.
+        best = _find_best(session, model, tasks) if gate.get("drifted") is not None else {}
+        manifests = _read_manifests(session, model, {*numbers, *best.values()})
+        stored |= _stored_answers(session, model, set(best.values()) - numbers)
+        versions = {n: _Answering(n, manifests[n], stored.get(n, {})) for n in manifests}
+        return _Facts(
+            model=model,
+            gate=gate,
+            own_task=claim.task_number or 0,
+            tasks=tasks,
+            keys=keys,
+            parent=versions[job.parent_version or 0],
+            production=versions[production] if production else None,
+            best={task: versions[number] for task, number in best.items()},
+        )
+
+
+def _stored_answers(session: Session, model: Model, numbers: set[int]) -> dict[int, dict[int, str]]:
+    """Return the digests of stored predictions by version and task."""
+    query = select(Result.version, Result.task, Result.answers).where(
+        Result.model_id == model.id, Result.version.in_(numbers), Result.answers.is_not(None)
+    )
+    stored: dict[int, dict[int, str]] = {}
+    for version, task, digest in session.execute(query):
+        if digest is not None:
+            stored.setdefault(version, {})[task] = digest
+    return stored
+
+
+def _find_best(session: Session, model: Model, tasks: set[int]) -> dict[int, int]:
+    """Return, by task, the one of the last published versions with most correct predictions.
+
+    Of equal ones, it is the newest.
+    """
+    published = (Version.model_id == model.id, Version.status == "published", Version.number > 0)
+    last = (
+        select(Version.number)
+        .where(*published)
+        .order_by(Version.number.desc())
+        .limit(LAST_VERSIONS)
+    )
+    query = select(Result.task, Result.version, Result.correct).where(
+        Result.model_id == model.id,
+        Result.version.in_(list(session.scalars(last))),
+        Result.answers.is_not(None),
+    )
+    best: dict[int, tuple[int, int]] = {}
+    for task, version, correct in session.execute(query):
+        if task in tasks:
+            best[task] = max(best.get(task, (-1, 0)), (correct, version))
+    return {task: version for task, (_, version) in best.items()}
+
+
+def _read_manifests(session: Session, model: Model, numbers: set[int]) -> dict[int, Manifest]:
+    """Return the manifests of versions by number."""
+    query = select(Version.number, Version.manifest).where(
+        Version.model_id == model.id, Version.number.in_(numbers)
+    )
+    return {number: manifest for number, manifest in session.execute(query)}
+
+
+class _Comparison:
+    """Comparison of the new version with others, task by task."""
+
+    def __init__(self, blobs: Blobs, facts: _Facts, result: ResultFolder[JobResult]) -> None:
+        self._blobs = blobs
+        self._facts = facts
+        self._document = result.document
+        self._files: dict[tuple[str, int], Path] = {
+            (file.version, file.task): result.folder / file.file for file in result.document.answers
+        }
+        self._heads = {head.task: head.classes for head in result.document.heads}
+        self._forgotten, self._confused, self._classes = LossTally(), LossTally(), LossTally()
+        self._drifts: dict[int, tuple[LossTally, TaskLoss]] = {}
+        self._is_ranked = True
+
+    def count_all(self) -> Losses:
+        """Return all counts."""
+        for task in sorted(self._facts.tasks):
+            if task != self._facts.own_task and (part := self._open_part(task)) is not None:
+                self._compare_with_production(part)
+                self._compare_with_best(part)
+        production = self._facts.production
+        against = None if production is None else production.number
+        forgotten = self._describe_tally(self._forgotten, against)
+        confused = self._describe_tally(self._confused, against)
+        if confused["missing"] is None and not self._brings_classes():
+            confused = _build_missing(against, "the batch brings no new class")
+        new_classes, known_classes = self._own_batch()
+        if self._facts.model.held_out == "counts":  # the batch's images are deleted by this publish
+            new_classes["pictures"], known_classes["pictures"] = [], []
+        return {
+            "forgotten": forgotten,
+            "confused": confused,
+            "class_lost": self._describe_tally(self._classes, against, by_recall=True),
+            "drifted": self._describe_drift(),
+            "new": new_classes,
+            "known": known_classes,
+            "visible": vars(
+                find_visible(forgotten["images"], self._facts.gate.get("forgotten") or 0.0)
+            ),  # type: ignore[typeddict-item]
+        }
+
+    def _open_part(self, task: int) -> PredictedPart | None:
+        """Return the held-out images of a task as the new version predicts them, or None."""
+        path = self._files.get(("new", task))
+        if path is None:
+            return None
+        ranked = open_ranked_answers(path)
+        if ranked is None:  # the job resumed from a snapshot written by an older release
+            self._is_ranked = False
+            return None
+        is_apart = self._facts.model.scenario == "task"
+        names = self._heads.get(task, []) if is_apart else list(self._document.classes)
+        return PredictedPart(task, task if is_apart else 0, names, ranked)
+
+    def _names_of(self, version: _Answering, task: int) -> list[str]:
+        """Return the classes that a version's rows on a task stand for."""
+        if self._facts.model.scenario == "task":
+            head = version.manifest.head_of(task)
+            return list(head.classes) if head is not None else []
+        return list(version.manifest.classes or self._facts.model.classes or [])
+
+    def _rows_of(self, version: _Answering, part: PredictedPart) -> tuple[Rows, int] | None:
+        """Return a version's predictions on a task and its number of classes, or None if they
+        cannot be compared.
+        """
+        old_names = self._names_of(version, part.task)
+        # Rows are compared as numbers, which fits only if both versions count the classes alike.
+        if not old_names or part.names[: len(old_names)] != old_names:
+            return None
+        # The job has just predicted with the parent, so nothing need be fetched.
+        path = self._files.get(("parent", part.task)) if version is self._facts.parent else None
+        digest = version.predictions.get(part.task)
+        place = None
+        if path is None and digest is not None:
+            path = self._fetch_if_sound(digest)
+            place = Place(version.number, part.task, self._facts.keys[part.task])
+        if path is None:
+            return None
+        rows, _ = open_answers(path, place)
+        # Other counts mean other images, which cannot be compared one by one.
+        return (rows, len(old_names)) if len(rows) == len(part.ranked.rows) else None
+
+    def _fetch_if_sound(self, digest: str) -> Path | None:
+        """Return the path of stored predictions.
+
+        Return None if they are damaged or were deleted meanwhile. A missing comparison must not
+        stop the lineage. The damage is marked for other users of the blob.
+        """
+        try:
+            return self._blobs.fetch_file(digest)
+        except StoreCorrupt:
+            return None
+
+    def _compare_with_production(self, part: PredictedPart) -> None:
+        """Count the images of a task that turned wrong or right against production."""
+        production = self._facts.production
+        old_predictions = None if production is None else self._rows_of(production, part)
+        if old_predictions is None:
+            return
+        old, n_known = old_predictions
+        # Among the classes that production knows, since each new class is one more wrong answer.
+        best, targets, all_images = part.ranked.best_of(n_known), part.ranked.targets, _all_of(part)
+        right, still_right, now = old == targets, best == targets, part.ranked.rows == targets
+        self._forgotten.add_task(
+            part, old, best, right & ~still_right, still_right & ~right, all_images
+        )
+        self._classes.add_task(part, old, part.ranked.rows, right & ~now, now & ~right, all_images)
+        # Classes that are new in this batch come after those of the parent.
+        fresh = part.ranked.rows >= len(self._names_of(self._facts.parent, part.task))
+        self._confused.add_task(
+            part, old, part.ranked.rows, right & fresh, now & ~right, all_images
+        )
+
+    def _compare_with_best(self, part: PredictedPart) -> None:
+        """Count a task's images that turned wrong or right against the best of the last
+        versions.
+        """
+        version = self._facts.best.get(part.task)
+        old_predictions = None if version is None else self._rows_of(version, part)
+        if version is None or old_predictions is None or len(np.unique(part.ranked.targets)) < 2:
+            # with one class, images flip together whenever the balance between classes moves
+            return
+        old, n_known = old_predictions
+        best, targets = part.ranked.best_of(n_known), part.ranked.targets
+        right, still_right = old == targets, best == targets
+        negative, positive = right & ~still_right, still_right & ~right
+        tally = LossTally()
+        tally.add_task(part, old, best, negative, positive, _all_of(part))
+        counts = TaskLoss(
+            task=part.task,
+            against=version.number,
+            images=len(targets),
+            negative=int(negative.sum()),
+            positive=int(positive.sum()),
+        )
+        self._drifts[part.task] = (tally, counts)
+
+    def _describe_tally(
+        self, tally: LossTally, against: int | None, *, by_recall: bool = False
+    ) -> LossCount:
+        if against is None:
+            return _build_missing(None, "production is version 0, which was taught nothing")
+        if not tally.counts:
+            return _build_missing(against, self._why_nothing())
+        return tally.build_count(against, by_recall=by_recall)
+
+    def _why_nothing(self) -> str:
+        """Say why no image was compared."""
+        if not self._is_ranked:
+            return "the job began before the best old class was kept beside each answer"
+        if self._facts.model.held_out == "counts":
+            return 'the model keeps counts of held-out images alone ("held_out": "counts")'
+        return _NO_EARLIER
+
+    def _describe_drift(self) -> DriftCount:
+        """Return the counts by task, most significant loss first, with classes and pictures of
+        tasks that drifted.
+        """
+        limit = self._facts.gate.get("drifted") or 0.0
+
+        def loss_p_value(counts: TaskLoss) -> float:
+            return mcnemar_worse(counts["negative"], counts["positive"])
+
+        tasks = sorted((counts for _, counts in self._drifts.values()), key=loss_p_value)
+        drifted = LossTally()
+        for counts in tasks:
+            net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
+            # Bonferroni's correction, as in the check.
+            if net > limit and loss_p_value(counts) * len(tasks) < SIGNIFICANT:
+                drifted.merge(self._drifts[counts["task"]][0])
+        why = (
+            "no earlier task has held-out images of two classes" if self._forgotten.counts else None
+        )
+        described = (
+            drifted.build_count(None) if tasks else _build_missing(None, why or self._why_nothing())
+        )
+        totals = {
+            name: sum(counts[name] for counts in tasks)
+            for name in ("images", "negative", "positive")
+        }
+        return {**described, **totals, "tasks": tasks[:MOST_CLASSES], "compared": len(tasks)}  # type: ignore[typeddict-item]
+
+    def _brings_classes(self) -> bool:
+        """Return True if the batch brings new classes."""
+        labels = self._heads.get(self._facts.own_task) if self._heads else self._document.classes
+        return len(labels or []) > len(self._names_of(self._facts.parent, self._facts.own_task))
+
+    def _own_batch(self) -> tuple[LossCount, LossCount]:
+        """Count the batch's own held-out images: those of its new classes, and those of classes
+        that production knows.
+        """
+        part = (
+            self._open_part(self._facts.own_task)
+            if self._facts.own_task in self._facts.tasks
+            else None
+        )
+        production = self._facts.production
+        against = None if production is None else production.number
+        if part is None or not len(part.ranked.rows):
+            nothing = _build_missing(against, "the batch has no held-out images")
+            return nothing, nothing
+        targets, predicted = part.ranked.targets, part.ranked.rows
+        is_new = targets >= len(self._names_of(self._facts.parent, part.task))
+        new_tally, known_tally = LossTally(), LossTally()
+        # Nothing predicted these classes before: a wrong image counts as lost, a right one as gained.
+        new_tally.add_task(
+            part, predicted, predicted, predicted != targets, predicted == targets, is_new
+        )
+        old_predictions = None if production is None else self._rows_of(production, part)
+        if old_predictions is not None:
+            old, size = old_predictions
+            best = part.ranked.best_of(size)
+            right, still_right = old == targets, best == targets
+            known_tally.add_task(
+                part, old, best, right & ~still_right, still_right & ~right, targets < size
+            )
+        no_known = "production does not answer the batch's images"
+        return (
+            new_tally.build_count(None)
+            if new_tally.counts
+            else _build_missing(None, "the batch has no held-out images of new classes"),
+            known_tally.build_count(against)
+            if known_tally.counts
+            else _build_missing(against, no_known),
+        )
+
+
+def _all_of(part: PredictedPart) -> Mask:
+    return np.ones(len(part.ranked.rows), bool)
+
+
+def _build_missing(against: int | None, why: str) -> LossCount:
+    """Return counts for a comparison that was not made, with the reason."""
+    return {
+        "against": against,
+        "images": 0,
+        "negative": 0,
+        "positive": 0,
+        "classes": [],
+        "pictures": [],
+        "missing": why,
+    }

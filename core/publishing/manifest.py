@@ -1,0 +1,74 @@
+"""The manifest of a state that a job made."""
+
+from dataclasses import dataclass
+
+from core.contract.architecture import Architecture, Image
+from core.contract.figures import Figures
+from core.contract.jobs.job_result import LearnedNetwork
+from core.contract.manifest import Datasets, Manifest, StoredPart
+from core.contract.recipe import Recipe
+from core.database.tables import Job, Model, Task, Version
+from core.recipe.code_version import code_version
+
+_MEASURED = (*Figures.model_fields, "trainable", "parameters", "steps", "images")
+
+
+@dataclass(frozen=True)
+class JobRows:
+    """Rows that a learning job belongs to; `base` is version 0 of its model."""
+
+    model: Model
+    task: Task
+    job: Job
+    base: Version
+
+
+def build_manifest(
+    rows: JobRows,
+    made: LearnedNetwork,
+    parts: list[StoredPart],
+    number: int | None,
+    tasks: list[int],
+) -> Manifest:
+    """Return the manifest of what a job made.
+
+    Args:
+        made: report of the job process.
+        parts: stored parts.
+        number: number of the version; None for a state that is no version.
+        tasks: tasks that it was taught, in order.
+    """
+    model, job = rows.model, rows.job
+    recipe, reported = Recipe.from_json(job.recipe), made.get_given_fields()
+    optional = {
+        "network": made.network,
+        "init": rows.base.manifest.init,
+        "base": rows.base.manifest.base,
+        "temperature": made.temperature,
+        "problem": made.problem,
+    }
+    return Manifest(
+        format=1,
+        model=model.id,
+        name=model.name,
+        version=number,
+        parent=job.parent_version,
+        task=rows.task.number,
+        tasks=tasks,
+        scenario=model.scenario,
+        architecture=Architecture.from_json(model.architecture),
+        image=Image.from_json(model.image),
+        normalise=made.normalise,
+        classes=made.classes,
+        heads=made.heads,
+        recipe=recipe,
+        method=made.method,
+        datasets=Datasets(train=rows.task.train_sha256, held_out=rows.task.held_out_sha256),
+        seed=recipe.seed,
+        threads=made.environment.threads,
+        code_version=code_version(),
+        environment=made.environment,
+        parts=parts,
+        **{name: reported.get(name) for name in _MEASURED},
+        **{name: value for name, value in optional.items() if value is not None},
+    )

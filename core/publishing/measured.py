@@ -1,0 +1,114 @@
+"""Storage of a job's measurements: cells of the accuracy matrix, and figures."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.figures import Figures
+from core.contract.jobs.job_result import MeasuredCell
+from core.database import measurements
+from core.database.bulk import insert_rows
+from core.database.tables import Model, Result, Version
+from core.lineage.lineage import version_of
+from core.lineage.row import best_before, keep_figures
+from core.publishing.answers import StoredCells
+from core.statistics.matrix_row import Cell
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Measurements of a new version, and those of earlier versions on its task.
+
+    Attributes:
+        cells: measured cells of the accuracy matrix.
+        figures: figures of the new version.
+        predictions: stored predictions of the cells.
+    """
+
+    cells: Iterable[MeasuredCell]
+    figures: Figures
+    predictions: StoredCells
+
+
+def write_measured(
+    session: Session,
+    model: Model,
+    version: Version,
+    made: Measurements,
+    deleted: Collection[int],
+) -> None:
+    """Store the measurements of a new version, and those of earlier versions on its task.
+
+    Existing cells stay.
+
+    Args:
+        deleted: tasks whose data was deleted, perhaps while the job ran; nothing new is stored of
+            them.
+    """
+    parent = version_of(session, model, version.parent or 0)
+    assert parent is not None, "a job starts from a version of its model"
+    measured = {(cell.version, cell.task): cell for cell in made.cells if cell.task not in deleted}
+    new_cells = [
+        cell for (measured_version, _), cell in measured.items() if measured_version == "new"
+    ]
+    best = best_before(session, parent, [cell.task for cell in new_cells])
+    cells = {cell.task: Cell(cell.count, cell.total, best.get(cell.task)) for cell in new_cells}
+    rows = [
+        _build_row(model, version.number, cell, best.get(cell.task), made.predictions)
+        for cell in new_cells
+    ]
+    rows += _build_older_rows(
+        session, model, {"base": 0, "parent": parent.number}, measured.values(), made.predictions
+    )
+    insert_rows(session, Result, rows)
+    keep_figures(session, version, cells, model.scenario)
+    measurements.insert_rows(
+        session, model.id, version.number, measurements.build_rows(made.figures, without=deleted)
+    )
+
+
+def _build_older_rows(
+    session: Session,
+    model: Model,
+    numbers: dict[str, int],
+    measured: Collection[MeasuredCell],
+    predictions: StoredCells,
+) -> list[dict[str, object]]:
+    """Return the rows of cells of earlier versions that do not exist yet."""
+    older: dict[tuple[int, int], MeasuredCell] = {}
+    for cell in measured:
+        if cell.version in numbers:  # the parent may be version 0
+            older.setdefault((numbers[cell.version], cell.task), cell)
+    query = select(Result.version, Result.task).where(
+        Result.model_id == model.id,
+        Result.version.in_({version for version, _ in older}),
+        Result.task.in_({task for _, task in older}),
+    )
+    # A version is immutable, and so are its measurements: the first one stands.
+    existing = {(version, task) for version, task in session.execute(query)}
+    return [
+        # These versions were not taught the task, so there is no best accuracy since then.
+        _build_row(model, key[0], cell, None, predictions)
+        for key, cell in older.items()
+        if key not in existing
+    ]
+
+
+def _build_row(
+    model: Model, version: int, cell: MeasuredCell, best: float | None, predictions: StoredCells
+) -> dict[str, object]:
+    """Return the row of a cell."""
+    stored = predictions.get((cell.version, cell.task))
+    return {
+        "model_id": model.id,
+        "version": version,
+        "task": cell.task,
+        "correct": cell.count,
+        "total": cell.total,
+        "per_class": cell.per_class,
+        "best": best,
+        "answers": None if stored is None else stored.sha256,
+        "answers_bytes": None if stored is None else stored.bytes,
+    }

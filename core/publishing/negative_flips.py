@@ -1,0 +1,205 @@
+"""Comparison of a new version with production, image by image, if its gate needs it.
+
+Production is usually the parent of the version, and the job itself has compared the two. If a
+person moved production elsewhere, predictions of both are read from the store, on those tasks for
+which they are stored.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.features import FeatureCount
+from core.contract.jobs.job_result import JobResult
+from core.contract.losses import Losses
+from core.contract.manifest import Manifest
+from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS, Measured
+from core.database.session import Database
+from core.database.tables import Alias, Job, Model, Result, Task, Version
+from core.execution.result import ResultFolder
+from core.ingest.answers import Place, open_answers
+from core.ingest.dataset import open_dataset
+from core.jobs.fence import Claim
+from core.lineage.features import find_best, find_loss
+from core.lineage.gate import Production
+from core.lineage.judgement import limits_of
+from core.lineage.lineage import PRODUCTION
+from core.publishing.features import compare_features
+from core.publishing.losses import count_losses
+from core.statistics import flips
+from core.statistics.flips import Flips, Mask
+from core.storage import Blobs
+
+
+@dataclass(frozen=True)
+class ProductionComparison:
+    """Production at the time of the comparison, and the counts.
+
+    Attributes:
+        production: number of the version in production; None if there is none.
+        counted: negative flips; None if there was nothing to compare with.
+        losses: counts image by image; None if nothing was counted.
+        features: counts of features against ancestors; None if nothing was counted.
+    """
+
+    production: int | None
+    counted: Production | None
+    losses: Losses | None = None
+    features: FeatureCount | None = None
+
+    def build_rows(self) -> list[Measured]:
+        """Return the counts as rows of measurements, for the verdict."""
+        rows, flipped, losses = [], self.counted, self.losses
+        if flipped is not None and flipped.images:
+            rate = flipped.negative / flipped.images
+            rows.append(Measured(NEGATIVE_FLIPS, ALL_TASKS, rate, vars(flipped)))
+        if losses is not None:
+            count = losses["forgotten"]
+            net = (
+                (count["negative"] - count["positive"]) / count["images"]
+                if count["images"]
+                else None
+            )
+            rows.append(Measured(LOSSES, ALL_TASKS, net, losses))
+        if self.features is not None:
+            best = find_best(self.features)
+            loss = None if best is None else find_loss(best)
+            rows.append(Measured(FEATURES, ALL_TASKS, loss, self.features))
+        return rows
+
+
+@dataclass(frozen=True)
+class _MeasuredTask:
+    """A task on which production was measured: digests of held-out images and predictions.
+
+    `labels` are those of the dataset's numbers, and `place` is that of the predictions in their
+    blob.
+    """
+
+    number: int
+    labels: list[str]
+    held_out: str
+    predictions: str
+    place: Place
+
+
+def production_of(session: Session, model_id: str) -> int | None:
+    """Return the number of the version in production."""
+    return session.scalar(
+        select(Alias.version).where(Alias.model_id == model_id, Alias.name == PRODUCTION)
+    )
+
+
+def compare_with_production(
+    db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]
+) -> ProductionComparison:
+    """Count flips and losses against production as the gate needs them, and compare features."""
+    comparison = _count_flips(db, blobs, claim, result)
+    with db.read() as session:
+        job = session.get_one(Job, claim.job_id)
+        features = compare_features(
+            session, session.get_one(Model, job.model_id), job, result.document
+        )
+    losses = count_losses(db, blobs, claim, result, comparison.production)
+    return replace(comparison, losses=losses, features=features)
+
+
+def _count_flips(
+    db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]
+) -> ProductionComparison:
+    """Count negative flips against production, if the gate limits them."""
+    with db.read() as session:
+        job = session.get_one(Job, claim.job_id)
+        model = session.get_one(Model, job.model_id)
+        number = production_of(session, model.id)
+        is_limited = limits_of(model, job).get("max_negative_flips") is not None
+        if not is_limited or not number:  # version 0 was taught nothing that could be lost
+            return ProductionComparison(number, None)
+        tasks = {
+            task.number: task
+            for task in session.scalars(select(Task).where(Task.model_id == model.id))
+        }
+        # The job has compared the two on the same decoded images, so nothing is fetched.
+        if number == job.parent_version:
+            retained_tasks = {n for n, task in tasks.items() if task.data_deleted_at is None}
+            return ProductionComparison(number, _by_parent(number, result.document, retained_tasks))
+        if result.document.problem is not None:  # its predictions are no rows of classes
+            return ProductionComparison(number, None)
+        version = select(Version.manifest).where(
+            Version.model_id == model.id, Version.number == number
+        )
+        manifest: Manifest = session.scalars(version).one()
+        measured_tasks = _find_measured_tasks(session, model, number, tasks)
+    return ProductionComparison(
+        number, _by_answers(blobs, number, manifest, measured_tasks, result)
+    )
+
+
+def _by_parent(number: int, result: JobResult, tasks: set[int]) -> Production:
+    """Return the counts that the job itself made against its parent."""
+    changes = [change for task, change in (result.changes or {}).items() if int(task) in tasks]
+    return Production(number, sum(c.regressed for c in changes), sum(c.total for c in changes))
+
+
+def _find_measured_tasks(
+    session: Session, model: Model, number: int, tasks: dict[int, Task]
+) -> list[_MeasuredTask]:
+    """Return the tasks for which production's predictions are stored."""
+    query = select(Result.task, Result.answers).where(
+        Result.model_id == model.id, Result.version == number, Result.answers.is_not(None)
+    )
+    measured_tasks = []
+    for task_number, digest in session.execute(query):
+        task = tasks[task_number]
+        if (
+            digest is not None
+            and task.held_out_sha256 is not None
+            and task.held_out_deleted_at is None
+        ):
+            # A dataset numbers its own classes in sorted order, unless the model fixes the list.
+            labels = list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
+            place = Place(number, task_number, task.answers_key)
+            measured_tasks.append(
+                _MeasuredTask(task_number, labels, task.held_out_sha256, digest, place)
+            )
+    return measured_tasks
+
+
+def _by_answers(
+    blobs: Blobs,
+    number: int,
+    manifest: Manifest,
+    measured_tasks: list[_MeasuredTask],
+    result: ResultFolder[JobResult],
+) -> Production:
+    """Count flips by the stored predictions of production and those of the result."""
+    mine = {
+        file.task: result.folder / file.file
+        for file in result.document.answers
+        if file.version == "new"
+    }
+    heads = {head.task: head.classes for head in result.document.heads}
+    total = Flips()
+    for task in measured_tasks:
+        if task.number not in mine:
+            continue
+        _, labels = open_dataset(blobs.fetch_file(task.held_out))
+        # By labels and not by rows: the two versions may number their classes differently.
+        truth = np.array(task.labels, object)[labels]
+        old_head = manifest.head_of(task.number)
+        old_rows, _ = open_answers(blobs.fetch_file(task.predictions), task.place)
+        new_rows, _ = open_answers(mine[task.number])
+        old = _correct_mask(
+            old_rows, old_head.classes if old_head else manifest.classes or task.labels, truth
+        )
+        total += flips.count_flips(
+            old, _correct_mask(new_rows, heads.get(task.number, result.document.classes), truth)
+        )
+    return Production(number, total.negative, total.n)
+
+
+def _correct_mask(rows: np.ndarray, classes: list[str], truth: np.ndarray) -> Mask:
+    """Return a mask of the images that are predicted correctly."""
+    return np.asarray(np.array(classes, object)[rows] == truth, bool)

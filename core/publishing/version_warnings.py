@@ -1,0 +1,110 @@
+"""The warnings of a new version: tasks that it lacks, collapsed features, and advice."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from core.contract.features import FeatureCount
+from core.contract.jobs.job_result import JobResult
+from core.database.tables import Job, Model, Version
+from core.lineage import lineage, words
+from core.lineage.coverage import find_lacked_tasks, list_taught_tasks
+from core.lineage.features import find_last_good, say_shares
+from core.publishing import biased_head
+from core.publishing.advice import advise_once
+from core.publishing.confused_pairs import ConfusedPair
+from core.publishing.negative_flips import ProductionComparison
+from core.text.steps import LEFT_OPEN, Step
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Findings about a new version that its warnings are drawn from.
+
+    Attributes:
+        result: report of the job process.
+        comparison: counts against production and earlier versions.
+        confused: pairs of classes that the version confuses, the worst first.
+    """
+
+    result: JobResult
+    comparison: ProductionComparison
+    confused: Sequence[ConfusedPair]
+
+
+def find_lacks(session: Session, model: Model, version: Version) -> list[str]:
+    """Return sentences about tasks that were learned once but that the version was not taught."""
+    missing_tasks = find_lacked_tasks(session, model, list_taught_tasks(version.manifest))
+    return [
+        words.describe_missing(model, task, standing, f"Version {version.number}")
+        for task, standing in missing_tasks
+    ]
+
+
+def find_warnings(
+    session: Session, model: Model, job: Job, version: Version, findings: Findings
+) -> list[str]:
+    """Return the warnings of a version that was judged and is not yet published.
+
+    The first that applies: collapsed features, a biased head, or advice for its lineage.
+    """
+    passed = version.gate["passed"]
+    # The version is judged and not yet published, so its effect on production is foreseen here.
+    stays = passed and model.production_follows and lineage.stays_behind(session, model, version)
+    moves = passed and model.production_follows and not stays
+    production = version.number if moves else findings.comparison.production
+    warning_text = warn_collapsed(model, version, findings.comparison.features, production)
+    if warning_text is None:
+        warning_text = biased_head.find_warning(
+            model, version.number, findings.result, {part.type for part in findings.result.parts}
+        )
+    # Called even after another warning, since it also records the conditions that hold.
+    advice = advise_once(
+        session, model, version, job, findings.confused, says_other=warning_text is not None
+    )
+    one_class = words.one_class(version) if stays else None
+    return [text for text in (warning_text, advice, one_class) if text is not None]
+
+
+def warn_collapsed(
+    model: Model, version: Version, count: FeatureCount | None, production: int | None
+) -> str | None:
+    """Return the warning that features have collapsed: both figures, and the last good version.
+
+    It advises nothing that uses the collapsed features: neither another head nor a model on them.
+    Return None if the features have not collapsed, or nothing was compared.
+
+    Args:
+        version: a version that was judged already.
+        production: the version in production once this one is published or held.
+    """
+    good = find_last_good(count)
+    if good is None:
+        return None
+    now, before = say_shares(good)
+    number, path = good["version"], f"/v1/models/{model.name}/aliases/production"
+    return (
+        f"The features of version {version.number} have collapsed: a linear discriminant on them "
+        f"gets {now} held-out images of earlier tasks right, on those of version {number}, the "
+        f"last good version, {before}. {_go_on(version, number, path, production)} Then send the "
+        f"batch with a smaller learning rate or a method that leaves the features as they are, or "
+        f"start a model on the features of version {number}: "
+        f"{Step('POST', '/v1/models', body=biased_head.build_successor_request(model, number))}."
+    )
+
+
+def _go_on(version: Version, good: int, path: str, production: int | None) -> str:
+    move = {"version": good, "reason": LEFT_OPEN}
+    if production == good and not version.gate["passed"]:
+        return (
+            f"Go on from version {good}, which stays in production: discard this batch or learn "
+            f"it again."
+        )
+    if production is not None and production > good:
+        back = Step("POST", f"{path}/rollback", body=move)
+        return f"Go on from version {good}: roll production back to it with {back}."
+    return (
+        f"Go on from version {good}: promote it with {Step('PUT', path, body=move)}, which "
+        f"moves the line to it."
+    )

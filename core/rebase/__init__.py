@@ -1,0 +1,1 @@
+"""Rebase of a model: learn its retained images on another base beside it."""

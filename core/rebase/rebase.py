@@ -1,0 +1,403 @@
+"""Begin a rebase: create a model on another base beside the old one, and learn the retained images.
+
+The new model differs from the old one only in its base. Tasks whose images are stored in the form
+that the new base reads are learned from the same blobs; archives of all other tasks must be sent
+again.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from core.admission.admission import Admission, work_of
+from core.bases.base_advice import architecture_of
+from core.contract.base import PRETRAINED, ModelBase
+from core.contract.catalogue import Catalogue
+from core.contract.responses.architecture import ImageOut
+from core.contract.responses.audit import AuditData
+from core.contract.responses.model_change import NewModel
+from core.contract.responses.recipe import RecipeOut
+from core.contract.responses.versions.rebase import RebaseOut
+from core.database import job_log
+from core.database import jobs as job_rows
+from core.database.tables import Base, Model, Task
+from core.errors import Invalid, InvalidRecipe, JobTooLarge, WrongState
+from core.ids import new_id
+from core.jobs import jobs
+from core.lineage.coverage import list_taught_tasks
+from core.models.new_model import (
+    NO_LIMITS,
+    BeginsWith,
+    Limits,
+    add_model,
+    find_weights,
+    gate_of,
+    is_free,
+    make_taken_error,
+    require_free_name,
+)
+from core.models.requested_model import AskedModel, asked_model
+from core.packaged import imagenet_base, packaged_base
+from core.rebase.rebase_comparison import Comparison, to_json
+from core.rebase.rebase_plan import make_plan, open_rebase_of, production_of
+from core.recipe import start
+from core.recipe.resolve import complete_stored
+from core.requests import idempotency
+from core.requests.actor import Actor, Transaction, find_model
+from core.requests.class_only import require_classes
+from core.requests.resources import Resources
+from core.retention import references
+from core.storage import Blobs
+from core.usage import quota
+
+MAX_NAME = 63
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request for a rebase: the new base, and the new name (None: the old with `-rebased`)."""
+
+    base: ModelBase
+    name: str | None = None
+
+
+def begin(
+    resources: Resources,
+    actor: Actor,
+    model: str,
+    given: Asked,
+    repeat: idempotency.Request | None = None,
+    limits: Limits = NO_LIMITS,
+) -> tuple[RebaseOut, list[str], bool]:
+    """Create the new model and queue the learning of retained tasks, in one transaction.
+
+    Returns:
+        The rebase, ids of jobs that workers must be notified of, and True if this replays an
+        earlier response.
+
+    Raises:
+        NotFound: the caller sees no such model, or no model that the base names.
+        Invalid: the base is unknown or is the one that the model has, or the name is not allowed.
+        WrongState: nothing is learned yet, or a rebase of the model is open.
+        NameTaken: the owner has a model of this name.
+        JobTooLarge, StorageFull, TooManyRequests: there is no room for the new model, or for its
+        jobs.
+        IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
+    """
+    db = resources.db
+    with db.read() as session:
+        old = find_model(session, actor, model)
+        require_classes(old, "Rebases")
+        fields = _new_model(session, actor, old, given)
+        size = _bytes_of(old, _list_retained_tasks(session, old))
+    checked = _check_new_model(resources.catalogue, fields, old, limits.admission)
+    requested = _decoding_as_before(checked, old)
+    # With other images, the new model takes over no data, and batches are sent again.
+    if size and requested.images.image == old.image:
+        quota.require_room(db, old.owner_id, limits.terms.max_owner_bytes, size)
+    # The weights count among the bytes of the models' owner, also if an administrator asks.
+    owner = replace(actor, owner_id=old.owner_id)
+    begins = find_weights(resources, owner, requested, limits.terms)
+    try:
+        with db.write() as session:
+            # Blobs of the old model's tasks must not be deleted before the new rows refer to them.
+            references.lock_shared(session)
+            now = db.now(session)
+            replay = idempotency.find_replay(session, actor, repeat)
+            if replay is not None:
+                return cast(RebaseOut, replay.body), [], True
+            order = _Order(Transaction(session, actor, now), resources, limits)
+            locked_old = find_model(session, actor, old.id, lock=True)
+            response, job_ids = _add_model_and_jobs(order, locked_old, requested, begins, given)
+            location = {"Location": f"/v1/models/{response['new']['id']}/rebase"}
+            stored_response = idempotency.Response(201, location, response)
+            idempotency.store_response(session, actor, repeat, stored_response, now)
+    except IntegrityError:  # a concurrent request was first with the name
+        raise make_taken_error(requested.name) from None
+    return response, job_ids, False
+
+
+def free_name(session: Session, owner_id: str, stem: str, ending: str) -> str:
+    """Return an unused name `<stem>-<ending>`, with a number if that is taken."""
+    number = 1
+    while True:
+        tail = f"-{ending}" if number == 1 else f"-{ending}-{number}"
+        name = stem[: MAX_NAME - len(tail)] + tail
+        if is_free(session, owner_id, name):
+            return name
+        number += 1
+
+
+@dataclass(frozen=True)
+class _Order:
+    """Context of a rebase."""
+
+    transaction: Transaction
+    resources: Resources
+    limits: Limits
+
+
+def _require_rebasable(session: Session, old: Model) -> None:
+    """Check that the model has learned a batch and has no open rebase."""
+    production = production_of(session, old)
+    if production is None or not list_taught_tasks(production.manifest):
+        raise WrongState(
+            f"Production of {old.name!r} has learned no batch yet, so there is nothing to move: "
+            "create a new model on the other base.",
+            extra={"state": "fetching" if production is None else "ready"},
+        )
+    begun = open_rebase_of(session, old)
+    if begun is not None:
+        raise WrongState(
+            f"{old.name!r} is on its way to another base already: {begun.name!r} is to replace it. "
+            f"GET /v1/models/{begun.name}/rebase says how far it is; delete that model to begin "
+            f"from the start.",
+            extra={"state": "open", "new": begun.id},
+        )
+
+
+def _new_model(session: Session, actor: Actor, old: Model, given: Asked) -> NewModel:
+    """Return the request that would create the new model."""
+    fields = cast(
+        NewModel,
+        {
+            "name": given.name or free_name(session, old.owner_id, old.name, "rebased"),
+            "scenario": old.scenario,
+            "problem": old.problem,
+            "recipe": dict(old.recipe),
+            "gate": gate_of(old.gate, {}, old.answers),
+            "answers": old.answers,
+            "keep_training_data": old.keep_training_data,
+            "held_out": old.held_out,
+            "on_held": old.on_held,
+            "on_rejected": old.on_rejected,
+            "on_failed": old.on_failed,
+            "training_data_days": old.training_data_days,
+            "allow_lost_classes": old.allow_lost_classes,
+            "description": old.description,
+            "tags": old.tags,
+            "classes": old.classes if old.scenario == "data" else None,
+        },
+    )
+    return cast(NewModel, {**fields, **_start_from(session, actor, old, given.base)})
+
+
+def _start_from(session: Session, actor: Actor, old: Model, base: ModelBase) -> dict[str, object]:
+    """Return base, architecture and image of the new model, as fields of a request.
+
+    Raises:
+        Invalid: the base does not exist, is the one that the model has, or determines no
+            architecture.
+        NotFound: the caller sees no model that it names.
+    """
+    fields: dict[str, object]
+    if not isinstance(base, str):
+        source = find_model(session, actor, base["model"])
+        base = {"model": source.id, "version": base["version"]}
+        fields = {"architecture": source.architecture, "image": dict(source.image)}
+    elif base in (start.RANDOM, PRETRAINED):
+        raise _make_base_error(
+            f"{base!r} is no base to move to: it does not say which network. Name one of the "
+            f"package ({imagenet_base.NAME}, {packaged_base.PACKAGED}), an uploaded one by its id "
+            f"(POST /v1/bases), or a "
+            'version: {"model": "…", "version": 1}.'
+        )
+    elif base.startswith(packaged_base.PREFIX):
+        fields = _of_package(old, base)
+    else:
+        row = session.scalar(
+            select(Base).where(Base.id == base, actor.filter_visible(Base.owner_id))
+        )
+        if row is None:
+            raise _make_base_error(
+                f"There is no base {base!r}; those by name are {packaged_base.PACKAGED} and "
+                f"{imagenet_base.NAME}, and "
+                "GET /v1/bases has the uploaded ones."
+            )
+        fields = {
+            "architecture": architecture_of(row.architecture),
+            "image": dict(row.architecture["image"]),
+        }
+    if base == old.base:
+        raise _make_base_error(f"{old.name!r} starts from this base already: name another one.")
+    return {"base": base, **fields}
+
+
+def _of_package(old: Model, base: str) -> dict[str, object]:
+    """Return architecture and image of a packaged base."""
+    if base == imagenet_base.NAME:
+        return {"architecture": imagenet_base.ARCHITECTURE, "image": {}}
+    if base == packaged_base.PACKAGED:
+        packaged = packaged_base.load_description()
+        return {
+            "architecture": packaged.architecture,
+            "image": {"size": packaged.size, "channels": old.image["channels"]},
+        }
+    raise _make_base_error(
+        f"There is no base {base!r}; those by name are {packaged_base.PACKAGED} and "
+        f"{imagenet_base.NAME}."
+    )
+
+
+def _check_new_model(
+    catalogue: Catalogue, given: NewModel, old: Model, admission: Admission
+) -> AskedModel:
+    """Check the new model; if the recipe does not fit the new base, use the default recipe."""
+    try:
+        return asked_model(catalogue, given, admission)
+    except (InvalidRecipe, JobTooLarge) as error:
+        seed = complete_stored(catalogue, old.scenario, old.recipe).get("seed", 0)
+        checked = asked_model(catalogue, {**given, "recipe": {"seed": seed}}, admission)
+        method = checked.resolved.recipe["method"]["name"]
+        note = (
+            f"The recipe of {old.name} does not work on this base ({error.detail.rstrip('.')}): "
+            f"the new model learns by the default, {method}."
+        )
+        return replace(checked, request=given, notes=[*checked.notes, note])
+
+
+def _decoding_as_before(asked: AskedModel, old: Model) -> AskedModel:
+    """Return the new model with the old decoding, so that stored images have the same pixels."""
+    image: ImageOut = {**asked.images.image}
+    image.pop("decoding", None)
+    if "decoding" in old.image:
+        image["decoding"] = old.image["decoding"]
+    return replace(asked, images=replace(asked.images, image=image))
+
+
+def _add_model_and_jobs(
+    order: _Order, old: Model, requested: AskedModel, begins: BeginsWith, given: Asked
+) -> tuple[RebaseOut, list[str]]:
+    """Add the new model and its jobs; the caller holds the lock on the old model's row.
+
+    Returns:
+        The response, and ids of jobs that workers must be notified of.
+    """
+    transaction, session = order.transaction, order.transaction.session
+    _require_rebasable(session, old)
+    if given.name is None:
+        # Chosen again under the lock, since the name of the first check may be taken by now.
+        requested = replace(requested, name=free_name(session, old.owner_id, old.name, "rebased"))
+    require_free_name(session, old.owner_id, requested.name)
+    data: AuditData = {"name": requested.name, "model": old.id}
+    audit = ("model.rebase", data)
+    new = add_model(
+        transaction, order.resources.blobs, requested, begins, audit, owner_id=old.owner_id
+    )
+    new.rebased_from = old.id
+    session.flush()
+    job_ids = [] if new.base_job is None else [new.base_job]
+    job_ids += _queue_tasks(order, old, new, requested.resolved.recipe)
+    session.flush()
+    response = to_json(Comparison(make_plan(session, old, new), {}))
+    response["warnings"] += new.warnings
+    return response, job_ids
+
+
+def _queue_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> list[str]:
+    """Queue every task for the new model whose images are stored in the form that it reads.
+
+    Returns:
+        Ids of the jobs that learn them.
+    """
+    if old.image != new.image:
+        return []
+    session, now = order.transaction.session, order.transaction.now
+    blobs, limits = order.resources.blobs, order.limits
+    stored_tasks = [task for task in _list_retained_tasks(session, old) if _is_stored(blobs, task)]
+    job_ids = []
+    for task in stored_tasks:
+        twin = _copy_task(new, task, now)
+        session.add(twin)
+        session.flush()
+        job = jobs.new_job(new, twin, {}, recipe, now)
+        session.add(job)
+        session.flush()
+        job_rows.record_creation(session, job, now)
+        text = (
+            f"Task {twin.number} is learned from the images that {old.name} keeps of its task "
+            f"{task.number}."
+        )
+        job_log.add_line(session, job.id, ("info", text), now)
+        job_ids.append(job.id)
+    if job_ids:
+        # The last of these jobs needs most memory, so that one check covers all.
+        work = work_of(session, new, len(job_ids))
+        limits.admission.check_job(
+            order.resources.catalogue, new.architecture, new.image, recipe, work
+        )
+        # Both come last, since they lock the owner's row.
+        quota.take_room(
+            session, new.owner_id, limits.terms.max_owner_bytes, _bytes_of(old, stored_tasks)
+        )
+        quota.take_turn(session, new.owner_id, limits.terms.max_open_jobs)
+    return job_ids
+
+
+def _list_retained_tasks(session: Session, old: Model) -> list[Task]:
+    """Return production's tasks whose training and held-out images are both retained."""
+    production = production_of(session, old)
+    numbers = [] if production is None else list_taught_tasks(production.manifest)
+    query = select(Task).where(
+        Task.model_id == old.id,
+        Task.number.in_(numbers),
+        Task.train_sha256.is_not(None) & Task.held_out_sha256.is_not(None),
+        Task.data_deleted_at.is_(None)
+        & Task.train_deleted_at.is_(None)
+        & Task.held_out_deleted_at.is_(None),
+    )
+    return list(session.scalars(query.order_by(Task.number)))
+
+
+def _is_stored(blobs: Blobs, task: Task) -> bool:
+    """Return True if all files of a task are stored; the caller holds the lock on references."""
+    parts = (task.train_sha256, task.held_out_sha256, task.traces_sha256)
+    return all(blobs.has(part) for part in parts if part is not None)
+
+
+def _bytes_of(model: Model, tasks: Sequence[Task]) -> int:
+    """Return the bytes of the files of tasks, as usage counts them."""
+    pixels = int(model.image["size"]) ** 2 * int(model.image["channels"])
+    images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
+    return images * pixels + sum(task.traces_bytes or 0 for task in tasks)
+
+
+def _copy_task(new: Model, task: Task, now: float) -> Task:
+    """Return the same batch as the next task of the new model, with the same blobs."""
+    number = new.next_task
+    new.next_task += 1
+    return Task(
+        id=new_id("tsk"),
+        model_id=new.id,
+        number=number,
+        name=task.name,
+        sha256=task.sha256,
+        content_sha256=task.content_sha256,
+        content_turn=task.content_turn,
+        bytes=task.bytes,
+        # The images are decoded already, so that no archive is needed.
+        archive_key=None,
+        media_type=task.media_type,
+        classes=dict(task.classes),
+        n_train=task.n_train,
+        n_held_out=task.n_held_out,
+        report=copy.deepcopy(task.report),
+        train_sha256=task.train_sha256,
+        held_out_sha256=task.held_out_sha256,
+        traces_sha256=task.traces_sha256,
+        traces_bytes=task.traces_bytes,
+        train_deleted_at=None,
+        held_out_deleted_at=None,
+        data_deleted_at=None,
+        warnings=[],
+        created_at=now,
+    )
+
+
+def _make_base_error(message: str) -> Invalid:
+    return Invalid(message, fields=[{"field": "base", "message": message}])

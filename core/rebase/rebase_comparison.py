@@ -1,0 +1,288 @@
+"""Comparison of the old and the new model of a rebase on the same held-out images.
+
+`core.rebase.rebase_plan` decides with the database what is compared. The predictions of both are
+read here, so these functions run where an API process does its heavy work.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from core.comparisons.compare import flips_to_json
+from core.contract.responses.versions.rebase import RebaseMissing, RebaseOut, RebaseTask, Share
+from core.database.session import Database
+from core.errors import StoreCorrupt
+from core.ingest.answers import open_answers, open_ranked_answers
+from core.ingest.dataset import open_dataset
+from core.ingest.findings.traces import read_traces
+from core.rebase.rebase_plan import (
+    Measured,
+    Plan,
+    PlannedTask,
+    find_rebase,
+    make_plan,
+    search_rebase,
+)
+from core.requests.actor import Actor, files_of, find_model
+from core.requests.times import format_rfc3339
+from core.statistics import flips
+from core.statistics.flips import Flips
+from core.storage import Blobs
+
+Made = TypeVar("Made")
+_OTHER_LABELS = (
+    "Its held-out images have other labels in the new model, so that answers to them "
+    "are not compared."
+)
+_OTHER_IMAGES = (
+    "Other images are held out in the new model, so that answers to them are not compared."
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A plan with the flips by task number.
+
+    Tasks whose images turned out to differ are marked in the plan.
+    """
+
+    plan: Plan
+    flips: dict[int, Flips]
+
+
+def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
+    """Compare both models as they are now.
+
+    Raises:
+        NotFound: the caller sees no such model, or no rebase of it.
+        StoreCorrupt: a file is missing or damaged; the message says which one and what to do.
+    """
+    return to_json(compare_models(db, blobs, actor, model))
+
+
+def compare_counts(db: Database, actor: Actor, model: str) -> RebaseOut | None:
+    """Compare both models by the counts in the database alone.
+
+    Return None if the model is in no rebase.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
+    with db.read() as session:
+        pair = search_rebase(session, find_model(session, actor, model))
+        return None if pair is None else to_json(Comparison(make_plan(session, *pair), {}))
+
+
+def compare_models(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comparison:
+    """Compare both models, image by image where predictions of both are stored.
+
+    For errors see `read`.
+    """
+    while True:
+        plan = _read_plan(db, actor, model)
+        try:
+            # The default binds the plan of this turn, since the loop gives the name another one.
+            return _with_files(db, actor, plan, lambda plan=plan: _compare_images(blobs, plan))  # type: ignore[misc]
+        except StoreCorrupt:
+            if _read_plan(db, actor, model) == plan:
+                # otherwise data was deleted between rows and files: try again with the new plan
+                raise
+
+
+def to_json(comparison: Comparison) -> RebaseOut:
+    """Return a comparison in the contract's form."""
+    plan = comparison.plan
+    tasks = [_task_to_json(task, comparison.flips.get(task.number)) for task in plan.tasks]
+    total = sum(comparison.flips.values(), Flips())
+    missing: list[RebaseMissing] = [{"task": None, "detail": text} for text in plan.waiting]
+    missing += [{"task": one.number, "detail": one.missing} for one in plan.tasks if one.missing]
+    both = total.both_right
+    return {
+        "state": "open" if plan.finished_at is None else "finished",
+        "old": plan.old,
+        "new": plan.new,
+        "tasks": tasks,
+        "totals": {
+            "old": _build_share(both + total.negative, total.n),
+            "new": _build_share(both + total.positive, total.n),
+            "flips": flips_to_json(total),
+        },
+        "ready": plan.is_ready,
+        "missing": missing,
+        "next": _describe_next_step(plan, missing),
+        "warnings": _list_warnings(plan, total),
+        "finished_at": format_rfc3339(plan.finished_at),
+    }
+
+
+def _read_plan(db: Database, actor: Actor, model: str) -> Plan:
+    with db.read() as session:
+        return make_plan(session, *find_rebase(session, actor, model))
+
+
+def _with_files(db: Database, actor: Actor, plan: Plan, use: Callable[[], Made]) -> Made:
+    """Return the result of `use`.
+
+    Damage of a file is explained for the model that it belongs to.
+    """
+    if plan.old["deleted"]:
+        return use()
+    with files_of(db, actor, plan.new["id"]), files_of(db, actor, plan.old["id"]):
+        return use()
+
+
+def _compare_images(blobs: Blobs, plan: Plan) -> Comparison:
+    flips_by_task: dict[int, Flips] = {}
+    tasks: list[PlannedTask] = []
+    for task in plan.tasks:
+        if not task.by_image or task.old is None or task.new is None:
+            tasks.append(task)
+            continue
+        reason, task_flips = _count_flips(blobs, task.old, task.new)
+        if task_flips is None:
+            tasks.append(replace(task, detail=reason, missing=reason, by_image=False))
+            continue
+        tasks.append(task)
+        flips_by_task[task.number] = task_flips
+    return Comparison(replace(plan, tasks=tasks), flips_by_task)
+
+
+def _count_flips(blobs: Blobs, old: Measured, new: Measured) -> tuple[str, Flips | None]:
+    """Count the flips on the same images; return None with the reason if the images differ."""
+    (truth, correct), (new_truth, new_correct) = (
+        _grade_predictions(blobs, side) for side in (old, new)
+    )
+    if len(truth) != len(new_truth) or not np.array_equal(truth, new_truth):
+        return _OTHER_LABELS, None
+    if (
+        old.traces is not None
+        and new.traces is not None
+        and _read_paths(blobs, old) != _read_paths(blobs, new)
+    ):
+        return _OTHER_IMAGES, None
+    return "", flips.count_flips(correct, new_correct)
+
+
+def _grade_predictions(
+    blobs: Blobs, side: Measured
+) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
+    """Return the true labels of the held-out images, and a mask of those predicted correctly."""
+    assert side.predictions is not None, "it is compared image by image"
+    path = blobs.fetch_file(side.predictions)
+    rows = np.array(side.rows, np.str_)
+    ranked = open_ranked_answers(path, side.place)
+    if ranked is not None:
+        predicted, truth = ranked.rows, _find_labels(rows, ranked.targets, side)
+    else:  # stored by an older release, without the true rows beside the predictions
+        assert side.held_out is not None, "answers are kept as long as the images"
+        predicted, _ = open_answers(path, side.place)
+        _, numbers = open_dataset(blobs.fetch_file(side.held_out))
+        truth = np.array(side.labels, np.str_)[numbers]
+        if len(truth) != len(predicted):
+            raise _make_corrupt_error(side, f"has {len(predicted)} answers to {len(truth)} images")
+    return truth, _find_labels(rows, predicted, side) == truth
+
+
+def _find_labels(
+    rows: npt.NDArray[np.str_], predicted: npt.NDArray[np.int32], side: Measured
+) -> npt.NDArray[np.str_]:
+    if len(predicted) and not 0 <= int(predicted.min()) <= int(predicted.max()) < len(rows):
+        raise _make_corrupt_error(
+            side, f"names row {int(predicted.max())} of a head with {len(rows)} classes"
+        )
+    return rows[predicted]
+
+
+def _make_corrupt_error(side: Measured, what: str) -> StoreCorrupt:
+    key = Blobs.make_key(side.predictions or "")
+    return StoreCorrupt(f"A file of answers {what}.", extra={"object": key})
+
+
+def _read_paths(blobs: Blobs, side: Measured) -> list[str]:
+    """Return the paths of the held-out images in their archive, in the order of the dataset."""
+    assert side.traces is not None
+    try:
+        traces = read_traces(blobs.fetch_file(side.traces))
+    except ValueError as error:
+        raise StoreCorrupt(str(error), extra={"object": Blobs.make_key(side.traces)}) from error
+    return traces.names[len(traces.train) :]
+
+
+def _task_to_json(task: PlannedTask, task_flips: Flips | None) -> RebaseTask:
+    """Return the entry of a task."""
+    comparable = task.old is not None and task.new is not None and task.arrived and not task.missing
+    return {
+        "task": task.number,
+        "name": task.name,
+        "classes": task.classes,
+        "images": task.images,
+        "sha256": task.sha256,
+        "duplicates_policy": task.duplicates,
+        "arrival": task.arrival,
+        "new_task": task.new_task,
+        "standing": task.standing,
+        "arrived": task.arrived,
+        "old": _share_of(task.old),
+        "new": _share_of(task.new) if comparable else None,
+        "flips": None if task_flips is None else flips_to_json(task_flips),
+        "detail": task.missing or task.detail or None,
+    }
+
+
+def _share_of(measured: Measured | None) -> Share | None:
+    return None if measured is None else _build_share(measured.correct, measured.total)
+
+
+def _build_share(correct: int, total: int) -> Share | None:
+    """Return the share of correct predictions with its confidence interval; None without images."""
+    interval = flips.wilson_interval(correct, total)
+    if interval is None:
+        return None
+    return {
+        "correct": correct,
+        "total": total,
+        "accuracy": correct / total,
+        "interval": list(interval),
+    }
+
+
+def _describe_next_step(plan: Plan, missing: list[RebaseMissing]) -> str:
+    """Say what to do next."""
+    old, new = plan.old["name"], plan.new["name"]
+    if plan.finished_at is not None:
+        return (
+            f"{new} stands in the place of {old}. POST /v1/models/{old}/rebase/finish puts "
+            f"{old} back there."
+        )
+    if missing:
+        more = f" {len(missing) - 1} more things are missing." if len(missing) > 1 else ""
+        return f"{missing[0]['detail']}{more}"
+    return (
+        f"Every batch has arrived and is measured. POST /v1/models/{new}/rebase/finish moves "
+        f"production: {new} takes the name {old}, and the old model stays beside it under another "
+        f"name."
+    )
+
+
+def _list_warnings(plan: Plan, total: Flips) -> list[str]:
+    """Return the warnings about a rebase."""
+    warnings = []
+    if (
+        total.negative > total.positive
+        and flips.mcnemar_p_value(total.negative, total.positive) < 0.05
+    ):
+        warnings.append(
+            f"{plan.new['name']} is significantly worse: of {total.n} images it gets "
+            f"{total.negative} wrong that {plan.old['name']} gets right, and {total.positive} the "
+            f"other way round."
+        )
+    warnings += plan.notes
+    if plan.finished_at is None:
+        warnings.append(
+            f"Clients that name {plan.old['name']} by its name get the new model once production "
+            f"moves; those that use the id {plan.old['id']} must change it to {plan.new['id']}."
+        )
+    return warnings

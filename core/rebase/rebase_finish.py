@@ -1,0 +1,188 @@
+"""Finish a rebase, or undo it: the new model takes the old one's name, by which clients ask for it.
+
+Both models are compared first, and the names move only if the compared versions are still in
+production.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from core.contract.responses.audit import AuditData
+from core.contract.responses.owner_event import AliasMoved
+from core.contract.responses.versions.rebase import RebaseOut
+from core.database import owner_events
+from core.database.session import Database
+from core.database.tables import Model
+from core.errors import WrongState
+from core.keys.predict_keys import follow_name
+from core.lineage.lineage import PRODUCTION
+from core.models.new_model import require_free_name
+from core.rebase.rebase import free_name
+from core.rebase.rebase_comparison import Comparison, compare_models, to_json
+from core.rebase.rebase_plan import Plan, find_rebase, make_plan
+from core.requests.actor import Actor, Transaction, find_model
+from core.requests.audit import Entry, record_action
+from core.storage import Blobs
+
+Missing = Literal["refuse", "allow"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A person's decision to move the name.
+
+    Attributes:
+        reason: reason for the audit trail.
+        missing: "refuse" or "allow" tasks that have not arrived or are not measured.
+        seen_versions: versions in production of the old and the new model on the page on which the
+            person decided.
+    """
+
+    reason: str | None = None
+    missing: Missing = "refuse"
+    seen_versions: tuple[int, int] | None = None
+
+
+def finish(db: Database, blobs: Blobs, actor: Actor, model: str, decision: Decision) -> RebaseOut:
+    """Give the new model the old one's name.
+
+    Called with the old model afterwards, give the name back.
+
+    Raises:
+        NotFound: the caller sees no such model, or no rebase of it.
+        WrongState: something is missing (`extra["missing"]`), production has moved meanwhile, or
+            the model is in place already.
+        NameTaken: another model has the name by now.
+        StoreCorrupt: a compared file is damaged.
+    """
+    # Before the transaction, since it reads many files; the locked rows must then agree with it.
+    comparison = compare_models(db, blobs, actor, model)
+    try:
+        with db.write() as session:
+            old, new = _lock_pair(session, actor, model)
+            plan = make_plan(session, old, new)
+            _require_compared(comparison.plan, plan, decision.seen_versions)
+            is_back = plan.finished_at is not None
+            is_old = find_model(session, actor, model).id == old.id
+            if is_back:
+                _require_back(is_old, old, new)
+            else:
+                _require_ready(is_old, old, new, comparison, decision.missing)
+            transaction = Transaction(session, actor, db.now(session))
+            pair = (old, new)
+            return _swap_names(transaction, pair, comparison, decision.reason, is_back=is_back)
+    # a concurrent request has just given the old model's name to another model
+    except IntegrityError:
+        raise WrongState(
+            "Another model has taken one of the names meanwhile. Nothing was changed: try again.",
+            extra={"state": "open" if comparison.plan.finished_at is None else "finished"},
+        ) from None
+
+
+def _lock_pair(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
+    """Lock both rows in the order of their ids, so that two requests cannot deadlock."""
+    pair = find_rebase(session, actor, model)
+    ids = sorted(one.id for one in pair)
+    query = select(Model).where(Model.id.in_(ids)).order_by(Model.id).with_for_update()
+    list(session.scalars(query.execution_options(populate_existing=True)))
+    # Again, since names may have moved before the rows were locked.
+    return find_rebase(session, actor, model)
+
+
+def _require_compared(before: Plan, now: Plan, seen: tuple[int, int] | None) -> None:
+    """Check that the compared versions and tasks are still current, and those the person saw."""
+    compared, current = ((one.old, one.new, one.finished_at) for one in (before, now))
+    arrived = [{task.number for task in one.tasks if task.arrived} for one in (before, now)]
+    versions = (now.old["version"], now.new["version"])
+    if compared != current or arrived[0] != arrived[1] or seen not in (None, versions):
+        raise WrongState(
+            "Production of one of the models has moved while they were compared. Nothing was "
+            "changed: look at the "
+            f"comparison again (GET /v1/models/{now.new['id']}/rebase), and then decide.",
+            extra={"state": "open" if now.finished_at is None else "finished"},
+        )
+
+
+def _require_ready(
+    is_old: bool, old: Model, new: Model, comparison: Comparison, missing: Missing
+) -> None:
+    """Check that the new model can take over."""
+    if is_old:
+        raise WrongState(
+            f"{old.name!r} is the old model. Production moves with POST "
+            f"/v1/models/{new.name}/rebase/finish.",
+            extra={"state": "open", "new": new.id},
+        )
+    reply = to_json(comparison)
+    if reply["new"]["version"] in (None, 0):
+        raise WrongState(
+            f"{new.name!r} has nothing in production that could answer. {reply['next']}",
+            extra={"state": "open", "missing": reply["missing"]},
+        )
+    if reply["missing"] and missing == "refuse":
+        raise WrongState(
+            f"{new.name!r} cannot take the place of {old.name!r} yet: {reply['next']} To move "
+            f"production all the same, "
+            'send {"missing": "allow"}.',
+            extra={"state": "open", "missing": reply["missing"]},
+        )
+
+
+def _require_back(is_old: bool, old: Model, new: Model) -> None:
+    """Check that the call names the old model, which is needed to undo a rebase."""
+    if not is_old:
+        raise WrongState(
+            f"{new.name!r} stands in the place of {old.name!r} already. POST "
+            f"/v1/models/{old.name}/rebase/finish puts "
+            "that one back.",
+            extra={"state": "finished", "old": old.id},
+        )
+
+
+def _swap_names(
+    transaction: Transaction,
+    pair: tuple[Model, Model],
+    comparison: Comparison,
+    reason: str | None,
+    *,
+    is_back: bool,
+) -> RebaseOut:
+    """Swap the names and record it; return the comparison with both models as they are now."""
+    session, actor, now = transaction.session, transaction.actor, transaction.now
+    old, new = pair
+    comes, goes, ending = (old, new, "rebased") if is_back else (new, old, "before-rebase")
+    name, former_name = goes.name, comes.name
+    if goes.deleted_at is None:
+        goes.name = free_name(session, goes.owner_id, name, ending)
+        # Flushed before the other model takes the name, since names of an owner are unique.
+        session.flush()
+    else:
+        require_free_name(session, comes.owner_id, name)
+    comes.name = name
+    if goes.deleted_at is None:
+        follow_name(session, goes, comes)
+    new.rebased_at = None if is_back else now
+    session.flush()
+    plan = make_plan(session, old, new)
+    side = plan.old if is_back else plan.new
+    data: AuditData = {
+        "name": name,
+        "model": goes.id,
+        "version": side["version"] or 0,
+        "reason": reason,
+        "former_name": former_name,
+    }
+    record_action(session, actor, Entry("model.finish-rebase", comes.id, data, model=comes.id), now)
+    moved: AliasMoved = {
+        "alias": PRODUCTION,
+        "version": side["version"],
+        "previous": None,
+        "cause": "rebase",
+    }
+    owner_events.of_alias(session, comes, moved, now)
+    compared = replace(comparison.plan, old=plan.old, new=plan.new, finished_at=plan.finished_at)
+    return to_json(replace(comparison, plan=compared))

@@ -1,0 +1,452 @@
+"""Tasks of a model that have arrived in its rebased successor.
+
+A task has arrived if its archive is a task there too. Everything here comes from the database;
+`core.rebase.rebase_comparison` compares predictions image by image.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.reports.report import DuplicatesPolicy
+from core.contract.responses.versions.rebase import Arrival, RebaseSide
+from core.database.tables import Alias, Model, Result, Task, Version
+from core.errors import NotFound
+from core.ingest.answers import Place
+from core.lineage import words
+from core.lineage.coverage import list_taught_tasks
+from core.lineage.lineage import PRODUCTION, version_of
+from core.lineage.standing import Standing, open_tasks, read_standings
+from core.requests.actor import Actor, find_model
+
+_UNDER_WAY = (Standing.QUEUED, Standing.RUNNING)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A task's held-out images as measured for one version in production.
+
+    Attributes:
+        correct, total: numbers of images.
+        per_class: correct predictions and images by label.
+        predictions, held_out, traces: digests of blobs; None if not retained.
+        place: place of the predictions in their blob.
+        rows: labels of the rows that predictions name.
+        labels: labels of the dataset's numbers.
+    """
+
+    correct: int
+    total: int
+    per_class: Mapping[str, list[int]]
+    predictions: str | None
+    place: Place
+    held_out: str | None
+    traces: str | None
+    rows: list[str]
+    labels: list[str]
+
+
+@dataclass(frozen=True)
+class PlannedTask:
+    """A task of the old model's production, and its state in the new model.
+
+    Attributes:
+        images: number of its images in both parts.
+        duplicates: policy for equal images.
+        new_task: its number in the new model.
+        arrived: True if production of the new model was taught it.
+        old, new: measurements of both models on its held-out images; None if not measured.
+        missing: step that is left before production can move; "" if none.
+        detail: reason why it is not compared, or not image by image; "" if it is.
+        by_image: True if the predictions of both can be compared image by image.
+    """
+
+    number: int
+    name: str | None
+    classes: list[str]
+    images: int
+    sha256: str
+    duplicates: DuplicatesPolicy
+    arrival: Arrival
+    new_task: int | None
+    standing: str | None
+    arrived: bool
+    old: Measured | None
+    new: Measured | None
+    missing: str = ""
+    detail: str = ""
+    by_image: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Both models as they are now, and each task.
+
+    Attributes:
+        waiting: sentences about other things that are missing.
+        notes: sentences about effects on clients once production has moved, and about figures that
+            look better than they are.
+    """
+
+    old: RebaseSide
+    new: RebaseSide
+    tasks: list[PlannedTask]
+    finished_at: float | None
+    waiting: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_ready(self) -> bool:
+        """True if nothing is missing."""
+        return not self.waiting and not any(task.missing for task in self.tasks)
+
+
+@dataclass(frozen=True)
+class _Rebase:
+    """Both models of a rebase.
+
+    Attributes:
+        standings: standing of each task in the new model.
+        taught: tasks that production of the new model was taught.
+    """
+
+    old: Model
+    new: Model
+    standings: Mapping[int, Standing]
+    taught: Collection[int]
+
+
+def find_rebase(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
+    """Return the old and the new model of the rebase that a model belongs to, as either of the two.
+
+    Raises:
+        NotFound: the caller sees no such model, or no rebase of it.
+    """
+    row = find_model(session, actor, model)
+    pair = search_rebase(session, row)
+    if pair is None:
+        raise NotFound(
+            f"Model {row.name!r} is not on its way to another base. "
+            f"Begin that with POST /v1/models/{row.name}/rebase."
+        )
+    return pair
+
+
+def search_rebase(session: Session, row: Model) -> tuple[Model, Model] | None:
+    """Return both models of a model's rebase, the old one first, or None.
+
+    Of several rebases the open one is returned, else the newest.
+    """
+    successors = list(
+        session.scalars(select(Model).where(Model.rebased_from == row.id).order_by(Model.id.desc()))
+    )
+    under_way = [one for one in successors if one.deleted_at is None and one.rebased_at is None]
+    finished = [one for one in successors if one.rebased_at is not None]
+    # A model that has taken over may itself be on its way to another base.
+    if row.rebased_from is not None and (row.rebased_at is None or not under_way):
+        return session.get_one(Model, row.rebased_from), row
+    after = [*under_way, *finished]
+    return (row, after[0]) if after else None
+
+
+def open_rebase_of(session: Session, old: Model) -> Model | None:
+    """Return the new model of an open rebase, or None."""
+    query = select(Model).where(
+        Model.rebased_from == old.id, Model.rebased_at.is_(None), Model.deleted_at.is_(None)
+    )
+    return session.scalars(query.order_by(Model.id.desc()).limit(1)).one_or_none()
+
+
+def production_of(session: Session, model: Model) -> Version | None:
+    """Return the version in production, or None while the base is fetched."""
+    alias = session.get(Alias, (model.id, PRODUCTION))
+    return None if alias is None else version_of(session, model, alias.version)
+
+
+def make_plan(session: Session, old: Model, new: Model) -> Plan:
+    """Compute which tasks of the old model have arrived, in a fixed number of queries."""
+    old_version, new_version = production_of(session, old), production_of(session, new)
+    sides = (_build_side(old, old_version), _build_side(new, new_version))
+    if old.deleted_at is not None:
+        text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."
+        return Plan(*sides, [], new.rebased_at, [text])
+    tasks = _list_tasks(session, old, _list_taught(old_version))
+    twins = _newest_by_archive(
+        session, new, {task.sha256 for task in tasks}, _list_taught(new_version)
+    )
+    standings = read_standings(session, new.id, list(twins.values()))
+    cells = (_find_results(session, old, old_version), _find_results(session, new, new_version))
+    rebase = _Rebase(old, new, standings, set(_list_taught(new_version)))
+    planned: list[PlannedTask] = []
+    first: dict[str, int] = {}
+    for task in tasks:
+        twin = twins.get(task.sha256)
+        measured = (
+            _build_measured(old, old_version, task, cells[0]),
+            None if twin is None else _build_measured(new, new_version, twin, cells[1]),
+        )
+        one = _plan_task(rebase, task, twin, measured, first.get(task.sha256))
+        # An archive that was sent twice has the same images, which count once.
+        first.setdefault(task.sha256, task.number)
+        planned.append(one)
+    waiting = _describe_missing(session, old, new, [task.number for task in tasks])
+    return Plan(*sides, planned, new.rebased_at, waiting, _list_notes(session, old, new, planned))
+
+
+def _build_side(model: Model, version: Version | None) -> RebaseSide:
+    return {
+        "id": model.id,
+        "name": model.name,
+        "deleted": model.deleted_at is not None,
+        "base": model.base,
+        "image": model.image,
+        "version": None if version is None else version.number,
+    }
+
+
+def _list_taught(version: Version | None) -> list[int]:
+    return [] if version is None else list_taught_tasks(version.manifest)
+
+
+def _list_tasks(session: Session, model: Model, numbers: Collection[int]) -> list[Task]:
+    query = (
+        select(Task)
+        .where(Task.model_id == model.id, Task.number.in_(numbers))
+        .order_by(Task.number)
+    )
+    return list(session.scalars(query))
+
+
+def _newest_by_archive(
+    session: Session, new: Model, archives: Collection[str], taught: Collection[int]
+) -> dict[str, Task]:
+    """Return the new model's task by archive digest: one taught to production, else the newest."""
+    query = (
+        select(Task).where(Task.model_id == new.id, Task.sha256.in_(archives)).order_by(Task.number)
+    )
+    tasks = list(session.scalars(query))
+    by_archive = {task.sha256: task for task in tasks}
+    return by_archive | {task.sha256: task for task in tasks if task.number in taught}
+
+
+def _find_results(session: Session, model: Model, version: Version | None) -> dict[int, Result]:
+    """Return the measured results of a version by task."""
+    if version is None:
+        return {}
+    query = select(Result).where(Result.model_id == model.id, Result.version == version.number)
+    return {cell.task: cell for cell in session.scalars(query)}
+
+
+def _build_measured(
+    model: Model, version: Version | None, task: Task, cells: Mapping[int, Result]
+) -> Measured | None:
+    """Return a task's measurements for a version, or None if it was not measured."""
+    cell = cells.get(task.number)
+    if version is None or cell is None:
+        return None
+    is_kept = task.held_out_deleted_at is None and task.data_deleted_at is None
+    if model.scenario == "task":
+        head = version.manifest.head_of(task.number)
+        rows = list(head.classes) if head is not None else []
+    else:
+        rows = list(version.manifest.classes or model.classes or [])
+    return Measured(
+        cell.correct,
+        cell.total,
+        cell.per_class,
+        cell.answers,
+        Place(version.number, task.number, task.answers_key),
+        task.held_out_sha256 if is_kept else None,
+        task.traces_sha256 if is_kept else None,
+        rows,
+        list(model.classes or []) if model.scenario == "data" else sorted(task.classes),
+    )
+
+
+def _plan_task(
+    rebase: _Rebase,
+    task: Task,
+    twin: Task | None,
+    measured: tuple[Measured | None, Measured | None],
+    same_as: int | None,
+) -> PlannedTask:
+    """Return a task with its state in the new model.
+
+    Args:
+        twin: task of the new model with the same archive.
+        same_as: number of an earlier task with the same archive.
+    """
+    old, new, standings = rebase.old, rebase.new, rebase.standings
+    arrived, detail, by_image = twin is not None and twin.number in rebase.taught, "", False
+    if twin is None:
+        missing = _to_send(old, new, task)
+    elif not arrived:
+        missing = _under_way(new, twin, standings[twin.number])
+    else:
+        detail, by_image = _check_comparable(task, measured)
+        missing = "" if by_image or _is_measured(task, measured) else detail
+    if by_image and same_as is not None:
+        detail, by_image = f"Its archive is that of task {same_as}: it is counted there.", False
+    arrival: Arrival = "send_again"
+    # retained tasks are added in the same transaction as the model, so their times are equal
+    if twin is not None:
+        arrival = "relearned" if twin.created_at == new.created_at else "sent"
+    return PlannedTask(
+        task.number,
+        task.name,
+        sorted(task.classes),
+        sum(task.classes.values()),
+        task.sha256,
+        # Reports from before there was a choice do not name one.
+        task.report.get("duplicates_policy", "keep"),
+        arrival,
+        None if twin is None else twin.number,
+        None if twin is None else str(standings[twin.number]),
+        arrived,
+        *measured,
+        missing=missing,
+        detail=detail,
+        by_image=by_image,
+    )
+
+
+def _to_send(old: Model, new: Model, task: Task) -> str:
+    """Say that the task's archive must be sent again."""
+    name = words.describe_task(task)
+    gone = (
+        f" Its images were deleted on {words.format_date(task.data_deleted_at)}, and nothing of "
+        f"them is kept."
+        if task.data_deleted_at is not None
+        else ""
+    )
+    return f"Send the archive of {name} to {new.name} again.{gone}"
+
+
+def _under_way(new: Model, twin: Task, standing: Standing) -> str:
+    """Say what is left to do before a task of the new model is in production."""
+    name = words.describe_task(twin)
+    if standing in _UNDER_WAY:
+        return f"Wait until {new.name} has learned {name}."
+    if standing is Standing.LEARNED:
+        return (
+            f"{new.name} has learned {name}, and the version in production there does not know it "
+            "yet: a version that knows one class waits for the next batch, and one that was put "
+            "there by a person stays."
+        )
+    standing_text = str(standing).replace("_", " ")
+    return f"{name[0].upper()}{name[1:]} of {new.name} is {standing_text}. {words.SETTLED_BY}"
+
+
+def _check_comparable(
+    task: Task, measured: tuple[Measured | None, Measured | None]
+) -> tuple[str, bool]:
+    """Return why a task cannot be compared image by image ("" if it can), and True if it can."""
+    old, new = measured
+    if not _has_held_out(task, old):
+        return "It has no held-out images: nothing was measured.", False
+    if old is None or new is None:
+        side = "old" if old is None else "new"
+        return f"The version in production of the {side} model was not measured on it.", False
+    if not _is_same_part(old, new):
+        return (
+            f"Other images are held out in the new model ({new.total} beside {old.total}): its "
+            "batch was sent with another treatment of duplicates, or other images of it could be "
+            "decoded.",
+            False,
+        )
+    if old.predictions is None or new.predictions is None:
+        side = "old" if old.predictions is None else "new"
+        return (
+            f"The {side} model keeps no answers image by image, so that only counts are compared.",
+            False,
+        )
+    return "", True
+
+
+def _has_held_out(task: Task, old: Measured | None) -> bool:
+    return bool(task.n_held_out) and (old is None or old.total > 0)
+
+
+def _is_measured(task: Task, measured: tuple[Measured | None, Measured | None]) -> bool:
+    """Return True if nothing prevents the move: the same images are counted, or there are none."""
+    old, new = measured
+    if not _has_held_out(task, old):
+        return True
+    return old is not None and new is not None and _is_same_part(old, new)
+
+
+def _is_same_part(old: Measured, new: Measured) -> bool:
+    """Return True if both have as many held-out images of each class.
+
+    Without counts by class, equal totals suffice.
+    """
+    if old.total != new.total:
+        return False
+    of_old, of_new = (
+        {label: cell[1] for label, cell in side.per_class.items() if cell[1]} for side in (old, new)
+    )
+    return not of_old or not of_new or of_old == of_new
+
+
+def _describe_missing(
+    session: Session, old: Model, new: Model, numbers: Collection[int]
+) -> list[str]:
+    """Return sentences about missing things other than tasks of production."""
+    sentences = []
+    if new.base_job is not None:
+        sentences.append(
+            f"Job {new.base_job} brings the weights of the base of {new.name}: wait for it."
+        )
+    unfinished = sorted(set(open_tasks(session, old.id)) - set(numbers))
+    if unfinished:
+        listed = words.join_words([str(number) for number in unfinished])
+        several = "s" * (len(unfinished) > 1)
+        sentences.append(
+            f"{old.name} is just learning its task{several} {listed}: wait for it, and send the "
+            f"same to {new.name}."
+        )
+    return sentences
+
+
+def _list_notes(
+    session: Session, old: Model, new: Model, planned: Collection[PlannedTask]
+) -> list[str]:
+    """Return warnings about effects on clients and about figures that look too good."""
+    sentences = []
+    if (
+        old.scenario == "class"
+        and any(one.by_image for one in planned)
+        and any(one.missing for one in planned)
+    ):
+        sentences.append(
+            f"{new.name} does not know all classes of {old.name} yet: with fewer to choose from, "
+            "its answers look better than they will be."
+        )
+    moved = [task for task in planned if task.new_task not in (None, task.number)]
+    if old.scenario == "task" and moved:
+        pairs = words.join_words([f"{task.number} is {task.new_task}" for task in moved], 10)
+        sentences.append(
+            f"Tasks have other numbers in {new.name}, by which clients ask for their heads: "
+            f"{pairs}."
+        )
+    aliases = (select(Alias.name).where(Alias.model_id == model.id) for model in (old, new))
+    lacking = sorted(set.difference(*(set(session.scalars(query)) for query in aliases)))
+    if lacking and new.base_job is None:
+        sentences.append(
+            f"{new.name} has no alias {words.join_words(lacking, 10, 'or')}, as {old.name} has: "
+            "put it there before production moves, if clients ask by it."
+        )
+    archives = select(Task.sha256).where(Task.model_id == old.id)
+    of_others = select(Task.number).where(Task.model_id == new.id, Task.sha256.not_in(archives))
+    extra = [str(number) for number in session.scalars(of_others.order_by(Task.number))]
+    if extra and any(task.arrival == "send_again" for task in planned):
+        several = "s" * (len(extra) > 1)
+        sentences.append(
+            f"Task{several} {words.join_words(extra)} of {new.name} came from other archives than "
+            f"{old.name} has learned: "
+            "a batch that was packed again has other bytes, and is not compared. Send the same "
+            "files as then."
+        )
+    return sentences

@@ -1,0 +1,1 @@
+"""Stored files that are in use, damaged or over, and their deletion."""

@@ -1,0 +1,268 @@
+"""Marks of stored objects that are damaged or missing, and the errors about them.
+
+A mark is a row with the object's key. While it exists, the object is not used for any response. It
+is removed when sound bytes are stored under the key again, or when the scrub (`core.upkeep.scrub`)
+finds them there. Downloads made from a marked object are deleted, and can be made again once the
+object is sound.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Literal
+
+import structlog
+from sqlalchemy import func, or_, select
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from core.database.session import Database
+from core.database.tables import Base, Damage, Export, Job, Model, Part, Result, Task, Version
+from core.errors import StoreCorrupt
+
+log = structlog.get_logger(__name__)
+
+Kind = Literal["missing", "digest"]
+_BLOBS = "blobs/"
+
+
+def mark_damaged(session: Session, key: str, kind: Kind, tag: str, now: float) -> list[str]:
+    """Mark an object as damaged or missing, and delete the downloads that depend on it.
+
+    Args:
+        key: the object's store key.
+        kind: `missing`, or `digest` if the bytes do not match the name.
+        tag: `ObjectInfo.tag` of the object as it was read; a different tag is a reason to check it
+            again.
+        now: time of the discovery, in seconds since 1970.
+
+    Returns:
+        Digests of the deleted downloads; blobs that are no longer referenced can be removed at
+            once.
+    """
+    row = session.get(Damage, key)
+    if row is None:
+        session.add(Damage(key=key, kind=kind, tag=tag, found_at=now))
+        log.error("a stored object is damaged", object=key, kind=kind)
+    else:
+        row.kind, row.tag = kind, tag
+    session.flush()
+    # Downloads are made of blobs alone; an archive is in none.
+    if not key.startswith(_BLOBS):
+        return []
+    digest = _digest_of_key(key)
+    holders = select(Part.version_id).where(Part.sha256 == digest)
+    query = select(Export).where(or_(Export.sha256 == digest, Export.version_id.in_(holders)))
+    exports = list(session.scalars(query))
+    for export in exports:
+        session.delete(export)
+    session.flush()
+    return [export.sha256 for export in exports]
+
+
+class Marks:
+    """Marks of damaged blobs in the database, for `core.storage.Blobs`.
+
+    Each call is a transaction.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def has(self, key: str) -> bool:
+        """Return whether the object is marked."""
+        with self._db.read() as session:
+            return session.get(Damage, key) is not None
+
+    def add(self, key: str) -> None:
+        """Mark an object that proved damaged during use; if the database fails, only log it."""
+        try:
+            with self._db.write() as session:
+                # An empty tag differs from that of any stored object, so that the scrub hashes it
+                # again.
+                mark_damaged(session, key, "digest", "", self._db.now(session))
+        except IntegrityError:
+            pass  # another process marked it at the same moment
+        except SQLAlchemyError as error:
+            log.error(
+                "a damaged object could not be marked", object=key, error=type(error).__name__
+            )
+
+    def remove(self, key: str) -> None:
+        """Remove the mark, after sound bytes were stored."""
+        with self._db.write() as session:
+            clear_marks(session, [key])
+
+
+def clear_marks(session: Session, keys: Iterable[str]) -> int:
+    """Remove marks of objects that are sound again or no longer referenced; return their number."""
+    sorted_keys = sorted(set(keys))
+    query = select(Damage).where(Damage.key.in_(sorted_keys)).order_by(Damage.key)
+    rows = list(session.scalars(query)) if sorted_keys else []
+    for row in rows:
+        session.delete(row)
+        log.info("a damaged object is sound again, or needed no more", object=row.key)
+    return len(rows)
+
+
+def list_marks(session: Session, limit: int) -> list[Damage]:
+    """Return at most `limit` marks, ordered by key."""
+    return list(session.scalars(select(Damage).order_by(Damage.key).limit(limit)))
+
+
+def count_marks(session: Session) -> int:
+    """Return the number of marked objects."""
+    return session.scalar(select(func.count()).select_from(Damage)) or 0
+
+
+def refuse_marked_parts(session: Session, version: Version, keys: Mapping[str, str]) -> None:
+    """Raise an error if a part of a version is marked.
+
+    Args:
+        keys: store key of each part → the part's name.
+
+    Raises:
+        StoreCorrupt: a part is marked. The message names it and says what to do.
+    """
+    query = select(Damage.key).where(Damage.key.in_(sorted(keys))).order_by(Damage.key).limit(1)
+    marked_key = session.scalar(query)
+    if marked_key is not None:
+        raise _of_part(session, version, keys[marked_key], marked_key)
+
+
+def refuse_any(session: Session, model_id: str, keys: Iterable[str]) -> None:
+    """Raise an error if one of the objects of a model is marked.
+
+    Raises:
+        StoreCorrupt: an object is marked. The message describes it and says what to do.
+    """
+    query = (
+        select(Damage.key).where(Damage.key.in_(sorted(set(keys)))).order_by(Damage.key).limit(1)
+    )
+    marked_key = session.scalar(query)
+    if marked_key is not None:
+        error = StoreCorrupt(
+            f"The stored object {marked_key} is damaged.", extra={"object": marked_key}
+        )
+        raise explain_error(session, model_id, error)
+
+
+def find_marked(session: Session, digests: Collection[str]) -> set[str]:
+    """Return the digests that are marked, so that a job can go on without reading these blobs."""
+    keys = {_BLOBS + f"{digest[:2]}/{digest}" for digest in digests}
+    return {
+        _digest_of_key(key)
+        for key in session.scalars(select(Damage.key).where(Damage.key.in_(sorted(keys))))
+    }
+
+
+def explain_error(session: Session, model_id: str, error: StoreCorrupt) -> StoreCorrupt:
+    """Return the error about an object, reworded in terms of the model that has it.
+
+    The error is returned unchanged if the model does not have the object.
+    """
+    key = str(error.extra.get("object", ""))
+    # The error was explained before, by an inner block.
+    if "part" in error.extra or not key:
+        return error
+    query = select(Version, Part.name).join(Part, Part.version_id == Version.id)
+    # The concatenation keeps the planner from the index of digests: a base may be a part of
+    # thousands of models (`core.retention.references.by_model`).
+    query = query.where(Version.model_id == model_id, Part.sha256 + "" == _digest_of_key(key))
+    part = session.execute(query.order_by(Version.number).limit(1)).first()
+    if part is not None:
+        return _of_part(session, part[0], part[1], key)
+    digest = _digest_of_key(key)
+    blobs = (Task.train_sha256, Task.held_out_sha256, Task.traces_sha256, Task.features_sha256)
+    of_task = or_(Task.archive_key == key, *(column == digest for column in blobs))
+    results = select(Result.version, Result.task).where(
+        Result.model_id == model_id, Result.answers == digest
+    )
+    result = session.execute(results.order_by(Result.version).limit(1)).first()
+    if result is not None:
+        return StoreCorrupt(
+            f"What version {result.version} answered on task {result.task} is damaged: its stored "
+            f"bytes are not those that were measured. Put the object {key} back from a backup, or "
+            "compare other versions.",
+            extra={"object": key, "version": result.version, "task": result.task},
+        )
+    task = session.scalar(select(Task.number).where(Task.model_id == model_id, of_task).limit(1))
+    if task is None:
+        job = session.scalar(
+            select(Job.id).where(Job.model_id == model_id, Job.archive_key == key).limit(1)
+        )
+        return error if job is None else _of_upload(key, job)
+    return StoreCorrupt(
+        f"A file of task {task} is damaged: its stored bytes are not those that were uploaded. To "
+        f"mend it, put the object {key} back from a backup and retry the job, or upload the batch "
+        f"again.",
+        extra={"object": key, "task": task},
+    )
+
+
+def _of_upload(key: str, job: str) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"The upload of job {job} is damaged: its stored bytes are not those that were sent. Send "
+        f"it again.",
+        extra={"object": key, "job": job},
+    )
+
+
+@contextmanager
+def explaining_errors(db: Database, model_id: str) -> Iterator[None]:
+    """Reword errors about damaged objects while a model's files are used, as `explain_error` does.
+
+    Raises:
+        StoreCorrupt: a stored object is damaged or missing.
+    """
+    try:
+        yield
+    except StoreCorrupt as error:
+        with db.read() as session:
+            raise explain_error(session, model_id, error) from error
+
+
+def _of_part(session: Session, version: Version, name: str, key: str) -> StoreCorrupt:
+    owner = select(Model.owner_id).where(Model.id == version.model_id).scalar_subquery()
+    # Of equal bases, only the owner's own: advice must not name what belongs to others.
+    owner_bases = select(Base.id).where(Base.sha256 == _digest_of_key(key), Base.owner_id == owner)
+    base = session.scalar(owner_bases.order_by(Base.id).limit(1))
+    ways = [f"put the object {key} back from a backup"]
+    if base is not None:
+        ways.append(f"upload the base {base} again (POST /v1/bases)")
+    learned = _learned_from(session, version, key)
+    if learned is not None:
+        ways.append(
+            f"roll production back to a version before version {learned[0]} and learn task "
+            f"{learned[1]} again (POST /v1/models/{version.model_id}/tasks/{learned[1]}/relearn, "
+            f"or its batch uploaded again)"
+        )
+    problem = (
+        f"Part {name!r} of version {version.number} is damaged: its stored bytes are not "
+        f"those that were learned."
+    )
+    return StoreCorrupt(
+        f"{problem} To mend it, {', or '.join(ways)}. It is noticed within a minute or two.",
+        extra={"object": key, "part": name, "version": version.number},
+    )
+
+
+def _learned_from(session: Session, version: Version, key: str) -> tuple[int, int] | None:
+    """Return the model's first version that has the bytes and the task that it learned, or None.
+
+    None also stands for version 0, which learned no task.
+    """
+    query = select(Version.number, Version.task_number).join(Part, Part.version_id == Version.id)
+    # The concatenation as in `explain_error`.
+    query = query.where(
+        Version.model_id == version.model_id, Part.sha256 + "" == _digest_of_key(key)
+    )
+    first_version = session.execute(query.order_by(Version.number).limit(1)).first()
+    return (
+        None
+        if first_version is None or first_version[1] is None
+        else (first_version[0], first_version[1])
+    )
+
+
+def _digest_of_key(key: str) -> str:
+    return key.rpartition("/")[2]

@@ -1,0 +1,98 @@
+"""Blobs in use, and the lock that keeps a blob from being deleted while a new row refers to it.
+
+Blobs are shared by digest, so a deletion must not race with a transaction that is about to refer to
+the blob. A transaction that writes a reference holds the lock shared, and checks that the blob is
+still there. A transaction that deletes holds the lock exclusively and deletes inside the
+transaction. SQLite has one writer at a time, which has the same effect.
+"""
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, String, column, or_, select, text, values
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from core.database.tables import Base, Export, Model, Part, Result, Task
+
+_LOCK = 0x7065_7265_626C  # an arbitrary constant of ours: "perebl"
+
+
+def lock_shared(session: Session) -> None:
+    """Keep blobs from being deleted until the transaction ends."""
+    _take_lock(session, "pg_advisory_xact_lock_shared")
+
+
+def lock_exclusive(session: Session) -> None:
+    """Keep others from writing references or deleting blobs until the transaction ends."""
+    _take_lock(session, "pg_advisory_xact_lock")
+
+
+def _take_lock(session: Session, function: str) -> None:
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text(f"SELECT {function}(:key)"), {"key": _LOCK})
+
+
+def _build_use_queries() -> list[Select[Any]]:
+    """Return a query for the digests of each kind of reference that counts as use."""
+    return [
+        select(Part.sha256).where(Part.deleted_at.is_(None)),
+        select(Export.sha256),
+        select(Base.sha256),
+        select(Model.totals_sha256).where(Model.totals_sha256.is_not(None)),
+        select(Task.train_sha256).where(
+            Task.train_sha256.is_not(None), Task.train_deleted_at.is_(None)
+        ),
+        select(Task.held_out_sha256).where(
+            Task.held_out_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
+        ),
+        select(Result.answers).where(Result.answers.is_not(None)),
+        select(Task.traces_sha256).where(
+            Task.traces_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
+        ),
+        select(Task.features_sha256).where(
+            Task.features_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
+        ),
+    ]
+
+
+def by_model(digest: InstrumentedAttribute[str]) -> ColumnElement[str]:
+    """Return a part's digest as an expression, so that no index of digests is used.
+
+    A base's blob may be part of versions of thousands of models, while the model's own versions are
+    few.
+    """
+    return digest + ""
+
+
+def find_used(session: Session, digests: list[str]) -> set[str]:
+    """Return those of `digests` (at most some hundreds) that something still refers to.
+
+    Each is looked up until its first use, because a base's blob may have a hundred thousand uses.
+    """
+    if not digests:
+        return set()
+    candidates = (
+        values(column("sha256", String), name="asked")
+        .data([(digest,) for digest in set(digests)])
+        .cte()
+    )
+    # Not EXISTS: PostgreSQL may evaluate that by reading the whole table once.
+    first = [
+        query.where(query.selected_columns[0] == candidates.c.sha256).limit(1).scalar_subquery()
+        for query in _build_use_queries()
+    ]
+    return set(
+        session.execute(
+            select(candidates.c.sha256).where(or_(*(one.is_not(None) for one in first)))
+        ).scalars()
+    )
+
+
+def list_used_after(session: Session, digest: str, limit: int) -> list[str]:
+    """Return the next digests in use after `digest`, in order; each index is read from there on."""
+    digests: set[str] = set()
+    for query in _build_use_queries():
+        column_ = query.selected_columns[0]
+        digests.update(
+            session.scalars(query.where(column_ > digest).distinct().order_by(column_).limit(limit))
+        )
+    return sorted(digests)[:limit]

@@ -1,0 +1,148 @@
+"""Retention of a task's files, and their deletion; removal of objects that nothing refers to.
+
+A file is first marked as deleted in its row; from then on nothing refers to it. Its blob is deleted
+if no other row refers to the same bytes. A crash in between leaves an unused blob, which the sweep
+removes.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from core.database.jobs import held_for_data
+from core.database.session import Database
+from core.database.states import UNFINISHED, State
+from core.database.tables import Job, Model, Task
+from core.failpoints import hit_failpoint
+from core.retention import references
+from core.storage import Blobs, Store
+
+DAY_S = 86_400.0
+COUNTS = "counts"
+"""Value of `held_out`: retain only counts, and delete images once they are measured."""
+_BATCH = 200
+
+
+@dataclass(frozen=True)
+class Due:
+    """Files of a task that may be deleted now."""
+
+    archive: bool = False
+    train: bool = False
+    held_out: bool = False
+
+
+def find_due(
+    model: Model, task: Task, jobs: list[Job], published: bool, now: float, failed_days: float
+) -> Due:
+    """Decide which files of a task may be deleted now.
+
+    The training images stay until the time that the task names (`train_until`), so that tasks that
+    the lineage lacks can be learned again. If no version of the task was ever settled, they stay
+    `failed_days` for a retry of its job.
+
+    Args:
+        jobs: all jobs of the task.
+        published: True if a version that learned it passed its gate.
+        now: seconds since 1970 by the database's clock.
+        failed_days: days for which data of a failed or cancelled attempt stays for a retry.
+    """
+    # A decoded dataset replaces its archive, so even an open job no longer needs that.
+    if any(State(job.state) in UNFINISHED for job in jobs):
+        return Due(archive=task.train_sha256 is not None)
+    if model.deleted_at is not None:
+        return Due(archive=True, train=True, held_out=True)
+    states = {State(job.state) for job in jobs}
+    if task.stops:
+        return Due(archive=task.train_sha256 is not None or states == {State.REJECTED})
+    ended = max((job.finished_at or job.created_at for job in jobs), default=task.created_at)
+    old = now - ended > failed_days * DAY_S
+    counts = model.held_out == COUNTS
+    if State.SUCCEEDED in states or published:
+        over = old if task.train_until is None else now >= task.train_until
+        train = over and not model.keep_training_data
+        # A held task is measured again when it is learned again, so its held-out images are still
+        # needed.
+        return Due(archive=True, train=train, held_out=counts and (published or over))
+    # A job that its recipe held back is treated like a failed one: a person may retry it.
+    held_back = any(map(held_for_data, jobs))
+    if held_back or states & {State.FAILED, State.CANCELLED}:
+        gone = old and not model.keep_training_data
+        return Due(archive=old or task.train_sha256 is not None, train=gone, held_out=gone)
+    # A rejected batch cannot be retried, so nothing waits for its files.
+    rejected = not model.keep_training_data
+    return Due(archive=True, train=rejected, held_out=rejected)
+
+
+def mark_unneeded(model: Model, task: Task, *, published: bool, now: float) -> None:
+    """Mark files that need not be retained, in the publishing transaction."""
+    if not published:
+        return
+    spent = task.train_until is not None and task.train_until <= now
+    if spent and not model.keep_training_data and task.train_deleted_at is None:
+        task.train_deleted_at = now
+    if model.held_out == COUNTS and task.held_out_deleted_at is None:
+        task.held_out_deleted_at = now
+
+
+def drop_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
+    """Delete the blobs of a task's files that are marked as deleted and not used otherwise."""
+    with db.read() as session:
+        task = session.get_one(Task, task_id)
+        digests = []
+        if task.train_sha256 is not None and task.train_deleted_at is not None:
+            digests.append(task.train_sha256)
+        if task.held_out_sha256 is not None and task.held_out_deleted_at is not None:
+            digests.append(task.held_out_sha256)
+        if task.traces_sha256 is not None and task.held_out_deleted_at is not None:
+            digests.append(task.traces_sha256)
+        if task.features_sha256 is not None and task.held_out_deleted_at is not None:
+            digests.append(task.features_sha256)
+    drop_unused(db, blobs, digests)
+
+
+def drop_unused(db: Database, blobs: Blobs, digests: list[str]) -> int:
+    """Delete those of the blobs that nothing refers to; return their number.
+
+    The transaction keeps others from adding references meanwhile: see `core.retention.references`.
+    """
+    if not digests:
+        return 0
+    with db.write() as session:
+        # The blobs are deleted inside the transaction: nobody can come to refer to one in between.
+        references.lock_exclusive(session)
+        unused = sorted(set(digests) - references.find_used(session, digests))
+        for sha256 in unused:
+            blobs.delete(sha256)
+        hit_failpoint("sweep-uncommitted")
+        return len(unused)
+
+
+def remove_unnamed(
+    db: Database,
+    store: Store,
+    prefix: str,
+    named: Callable[[Session, Collection[str]], set[str]],
+    grace_days: float,
+) -> None:
+    """Delete the objects below `prefix` without a row.
+
+    A process that died between store and database left them.
+
+    Args:
+        named: function that returns those of some keys that have a row.
+        grace_days: minimum age in days, since a younger object may be about to get its row.
+    """
+    with db.read() as session:
+        limit = db.now(session) - grace_days * DAY_S
+    old = [info.key for info in store.list(prefix) if info.modified < limit]
+    # The look-ups take some hundreds of keys at most.
+    for start in range(0, len(old), _BATCH):
+        batch = old[start : start + _BATCH]
+        with db.read() as session:
+            # Looked up after the listing: an object that got its row meanwhile is found to be in
+            # use.
+            named_keys = named(session, batch)
+        for key in set(batch) - named_keys:
+            store.delete(key)

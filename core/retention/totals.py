@@ -1,0 +1,16 @@
+"""A model's totals, which the next job reads in place of the sums and features of all tasks
+(`core.execution.totals`).
+"""
+
+from core.database.tables import Model
+
+
+def forget_totals(model: Model) -> set[str]:
+    """Remove the totals from a model, in the transaction that deletes a source of them.
+
+    Returns:
+        Their digest, for the caller to delete.
+    """
+    digests = {model.totals_sha256} if model.totals_sha256 is not None else set[str]()
+    model.totals_sha256 = model.totals_bytes = model.totals_key = None
+    return digests

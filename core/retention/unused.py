@@ -1,0 +1,28 @@
+"""Immediate deletion of blobs that have just lost their last reference.
+
+The sweep finds any that are missed.
+"""
+
+from collections.abc import Sequence
+
+from core.database.session import Database
+from core.retention import references
+from core.storage import Blobs
+
+_BATCH = 200
+
+
+def delete_unused(db: Database, blobs: Blobs, digests: Sequence[str]) -> None:
+    """Delete those of `digests` that nothing refers to any more.
+
+    The lock keeps others from referring to a blob between the check and the deletion.
+    """
+    # In portions, since each holds the lock that stops everybody who writes a reference.
+    for start in range(0, len(digests), _BATCH):
+        batch = list(digests[start : start + _BATCH])
+        with db.write() as session:
+            references.lock_exclusive(session)
+            used = references.find_used(session, batch)
+            for digest in batch:
+                if digest not in used:
+                    blobs.delete(digest)

@@ -1,0 +1,1 @@
+"""Claims of jobs in fair order."""

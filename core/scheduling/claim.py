@@ -1,0 +1,444 @@
+"""Claims of jobs from the jobs table: take a job, keep the claim alive, and end it in every way.
+
+The jobs table is the queue, and each claim is one short transaction. A job is eligible if it is
+queued, not put off, and next in its model: jobs run in the order of their tasks, and wait while a
+task stops the lineage (`Task.stops`). Tasks that are learned again (`Job.again`) come before all
+others and do not wait for a decision. All of them wait for the base of their model
+(`Model.base_job`). A job without a place in the lineage waits for none of these.
+
+A worker takes only jobs that it can run: a job that needs a CUDA device, or was begun on one, waits
+for a worker with one (`core.scheduling.eligible`). `core.scheduling.turns` decides which owner is served, and which of
+the owner's jobs. All times come from the database's clock.
+"""
+
+from typing import NamedTuple, cast
+
+from sqlalchemy import ColumnElement, Select, and_, exists, select, update
+from sqlalchemy.orm import Session
+
+from core.contract.error import JobError
+from core.contract.reports.report import BatchCheck
+from core.contract.responses.event import StateData
+from core.database import job_log
+from core.database.jobs import change_state
+from core.database.session import Database
+from core.database.states import LEASED, Action, State
+from core.database.tables import Job, Model, Owner, Task
+from core.errors import PerennialError
+from core.execution import batch_lines
+from core.execution.kinds import KINDS, Done
+from core.jobs.fence import Claim, lock_claimed_job
+from core.lineage import lineage, words
+from core.lineage.coverage import find_lacked_tasks, with_task
+from core.lineage.standing import ENDED
+from core.scheduling import turns
+from core.scheduling.eligible import ANY_DEVICE, Offer, fits_offer, is_eligible
+
+__all__ = [
+    "Claim",
+    "claim_job",
+    "complete_stop",
+    "fail",
+    "finish",
+    "lack_memory",
+    "put_off",
+    "reap_expired",
+    "reap_worker",
+    "reject",
+    "renew_lease",
+    "requeue",
+]
+
+MAX_STRIKES = 3
+"""Number of attempts in a row that may be lost without a new snapshot."""
+OUTAGE_PAUSE_S = 5.0
+"""Seconds for which a job is put off that was released because of an outage of a service."""
+_LOOKS = 5
+"""Maximum number of jobs that a claim finds changed between read and lock before it gives up."""
+MEMORY_ATTEMPTS = 2
+"""Number of attempts that may run out of memory.
+
+The second one shows that the first was no accident.
+"""
+_LEASED = sorted(str(state) for state in LEASED)
+_ANY_QUEUED = select(exists().where(Job.state == str(State.QUEUED)))
+
+
+class _Claimant(NamedTuple):
+    """A worker that claims a job: its name, the seconds of its leases, and its resources."""
+
+    worker: str
+    lease_s: float
+    offer: Offer
+
+
+def _run_on(job: Job, offer: Offer) -> str:
+    """Return the device on which a worker runs a job that fits its offer."""
+    return "cpu" if "cpu" in (job.device, job.resume_on) else offer.device
+
+
+def _held_sqlite(query: Select[Job]) -> Select[Job]:
+    """Return the query unchanged: on SQLite, a writing transaction is alone."""
+    return query
+
+
+def _held_postgresql(query: Select[Job]) -> Select[Job]:
+    """Lock the rows on PostgreSQL.
+
+    Rows that another worker is claiming are skipped, not waited for. PostgreSQL checks a row again
+    that changed between the read and the lock, but not other rows. A retry or a held task since
+    then may therefore be missed, so `claim_job` checks again under the lock of the model.
+    """
+    return query.with_for_update(skip_locked=True, key_share=True, of=Job)
+
+
+_HELD = {"sqlite": _held_sqlite, "postgresql": _held_postgresql}
+
+
+def claim_job(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVICE) -> Claim | None:
+    """Claim the next eligible job of the owner whose turn it is, for `lease_s` seconds.
+
+    Return None if there is none. The claim of a task's job fixes its parent, the present lineage
+    head. A job that was begun from another version starts again. Jobs of unknown kinds, and jobs
+    that do not fit the offer, are left to other workers. Workers that claim at the same moment do
+    not see each other's claims, so an owner may then get one job on each of them.
+    """
+    # Workers poll often: without a waiting job, this must cost little and lock nothing.
+    with db.read() as session:
+        if not session.scalar(_ANY_QUEUED):
+            return None
+    missed: set[str] = set()
+    while len(missed) < _LOOKS:
+        with db.write() as session:
+            now = db.now(session)
+            may_run = and_(is_eligible(now), fits_offer(offer))
+            job, overtakes = _lock_next_job(session, db.dialect, may_run, missed)
+            if job is None:
+                return None
+            model = lineage.lock_model(session, job.model_id)
+            # a decision was made between read and lock
+            if not _may_still_run(session, job, may_run):
+                missed.add(job.id)
+                continue
+            claimed = _record_claim(session, model, job, _Claimant(worker, lease_s, offer), now)
+            served = update(Owner).where(Owner.id == job.owner_id)
+            # last, since it locks the owner's row
+            session.execute(served.values(claimed_at=now, overtook=overtakes))
+            return claimed
+    return None
+
+
+def _lock_next_job(
+    session: Session, dialect: str, may_run: ColumnElement[bool], missed: set[str]
+) -> tuple[Job | None, bool]:
+    """Return the job to claim, its row locked, and True if it overtakes an older one.
+
+    `missed` jobs are excluded.
+    """
+    may_run = and_(may_run, Job.id.not_in(missed)) if missed else may_run
+    priorities = {kind.name: kind.priority for kind in KINDS.values() if kind.able()}
+    for owner, next_, overtakes in turns.in_order(session, may_run, priorities):
+        owner_jobs = select(Job).where(
+            Job.owner_id == owner, Job.kind.in_(sorted(priorities)), may_run
+        )
+        # If another worker is just claiming that job, look at the owner's next ones.
+        for query in (
+            select(Job).where(Job.id == next_, may_run),
+            owner_jobs.order_by(Job.id).limit(1),
+        ):
+            job = session.scalars(_HELD[dialect](query)).one_or_none()
+            if job is not None:
+                # The other candidate is the owner's oldest job, which overtakes none.
+                return job, overtakes and job.id == next_
+    return None, False
+
+
+def _may_still_run(session: Session, job: Job, may_run: ColumnElement[bool]) -> bool:
+    return session.scalar(select(Job.id).where(Job.id == job.id, may_run)) is not None
+
+
+def _record_claim(
+    session: Session, model: Model, job: Job, claimant: _Claimant, now: float
+) -> Claim:
+    """Record the claim in the job's row, and return it."""
+    # A worker that outlived its lease holds an older number, so none of its later writes counts.
+    model.fence += 1
+    decoded = job.archive_key is None
+    if job.task_id is not None:
+        task = session.get_one(Task, job.task_id)
+        decoded = task.train_sha256 is not None
+        # Since an earlier attempt, a rollback or a promotion may have moved the lineage.
+        if job.parent_version != model.head:
+            _begin_from(session, model, job, task, now)
+    job.attempt += 1
+    job.fence, job.worker = model.fence, claimant.worker
+    job.lease_until = now + claimant.lease_s
+    job.not_before = None
+    waited_s = now - job.created_at if job.started_at is None else None
+    job.started_at = job.started_at or now
+    state = change_state(
+        session,
+        job,
+        Action.START if decoded else Action.VALIDATE,
+        now,
+        {"attempt": job.attempt},
+    )
+    session.flush()
+    return Claim(
+        job_id=job.id,
+        kind=job.kind,
+        model_id=job.model_id,
+        task_id=job.task_id,
+        task_number=job.task_number,
+        fence=model.fence,
+        worker=claimant.worker,
+        attempt=job.attempt,
+        state=state,
+        parent_version=job.parent_version,
+        snapshot=job.snapshot,
+        waited_s=waited_s,
+        device=_run_on(job, claimant.offer),
+    )
+
+
+def _begin_from(session: Session, model: Model, job: Job, task: Task, now: float) -> None:
+    """Fix the version that a job starts from.
+
+    A job that had begun from another version drops its states.
+    """
+    former_parent, job.parent_version = job.parent_version, model.head
+    if former_parent is not None:
+        job.snapshot = job.anytime = job.resume_on = None  # the sweep removes their files
+        job.strikes = 0
+        text = (
+            f"The line goes on from version {model.head} now: "
+            f"the job starts again from it, not from version {former_parent}."
+        )
+        job_log.add_line(session, job.id, ("warning", text), now)
+    tasks = with_task(lineage.head_of(session, model).manifest, task.number)
+    job.warnings = [
+        words.describe_missing(model, lacked_task, standing)
+        for lacked_task, standing in find_lacked_tasks(session, model, tasks)
+    ]
+    for text in job.warnings:
+        job_log.add_line(session, job.id, ("warning", text), now)
+
+
+def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> State | None:
+    """Renew a lease, and return the job's state, which shows a requested stop.
+
+    Return None if the lease is lost.
+    """
+    with db.write() as session:
+        # One statement that reads nothing first: each running job does this every few seconds.
+        state = session.execute(
+            update(Job)
+            .where(Job.id == job_id, Job.fence == fence, Job.state.in_(_LEASED))
+            .values(lease_until=db.now(session) + lease_s)
+            .returning(Job.state)
+        ).scalar_one_or_none()
+    return None if state is None else State(state)
+
+
+def complete_stop(db: Database, claim: Claim) -> State:
+    """Complete a pause or a cancellation after the child process has ended.
+
+    A job whose stop is not wanted any more is released without a strike.
+
+    Raises:
+        LeaseLost: the job belongs to another worker by now.
+    """
+    with db.write() as session:
+        job = lock_claimed_job(session, claim)
+        is_stopping = State(job.state) in (State.PAUSING, State.CANCELLING)
+        return _move_job(
+            session, job, Action.STOPPED if is_stopping else Action.RELEASE, db.now(session)
+        )
+
+
+def requeue(db: Database, claim: Claim, error: str, *, counts: bool = True) -> State:
+    """Queue a job again whose attempt died, or fail it at the third strike.
+
+    Args:
+        error: what happened, for a person.
+        counts: False for an outage of the database or the store, which the job did not cause; the
+            job is then put off for a short time.
+
+    Raises:
+        LeaseLost: the job belongs to another worker by now.
+    """
+    with db.write() as session:
+        job = lock_claimed_job(session, claim)
+        now = db.now(session)
+        if counts:
+            return _end_lost_attempt(session, job, now, error)
+        state = _move_job(session, job, Action.REQUEUE, now, {"reason": error})
+        # Without a pause, workers would claim the job again and again while the service is out.
+        job.not_before = now + OUTAGE_PAUSE_S
+        return state
+
+
+def lack_memory(db: Database, claim: Claim, error: str, detail: str) -> State:
+    """Queue a job again whose attempt ran out of memory, or fail it at the second time.
+
+    Unlike other lost attempts, this counts even if a snapshot was made since: the job would resume
+    from there and end the same way again and again.
+
+    Args:
+        error: what happened.
+        detail: the same with figures and advice, for a job that fails by it.
+
+    Raises:
+        LeaseLost: the job belongs to another worker by now.
+    """
+    with db.write() as session:
+        job = lock_claimed_job(session, claim)
+        now = db.now(session)
+        job.out_of_memory += 1
+        running = State(job.state) in (State.VALIDATING, State.RUNNING)
+        if running and job.out_of_memory >= MEMORY_ATTEMPTS:
+            job.error = {"kind": "memory", "code": "job-memory", "detail": detail}
+            return _move_job(session, job, Action.FAIL, now, {"error": job.error})
+        return _end_lost_attempt(session, job, now, error)
+
+
+def put_off(db: Database, claim: Claim, reason: str, seconds: float) -> State:
+    """Release a job whose turn it is not, for at least `seconds`, without a strike.
+
+    Raises:
+        LeaseLost: the job belongs to another worker by now.
+    """
+    with db.write() as session:
+        job = lock_claimed_job(session, claim)
+        now = db.now(session)
+        state = _move_job(session, job, Action.RELEASE, now, {"reason": reason})
+        job.not_before = now + seconds
+        return state
+
+
+def finish(db: Database, claim: Claim, done: Done) -> State:
+    """End a job that makes no version, and store its findings.
+
+    Raises:
+        LeaseLost: the job belongs to another worker by now.
+        WrongState: a stop was requested meanwhile; nothing was changed.
+    """
+    with db.write() as session:
+        job = lock_claimed_job(session, claim)
+        job.report = done.report
+        now = db.now(session)
+        for log_line in done.log_lines:
+            job_log.add_line(session, job.id, log_line, now)
+        return change_state(session, job, Action.FINISH, now)
+
+
+def fail(db: Database, claim: Claim, kind: str, error: str) -> State:
+    """End a job as failed; it may be retried.
+
+    Args:
+        kind: data, code, memory, time, non-finite, weights, export or lost.
+        error: what happened, for a person.
+
+    Raises:
+        LeaseLost: the job belongs to another worker by now.
+    """
+    problem: JobError = {"kind": kind, "code": f"job-{kind}", "detail": error}
+    return _end_with_error(db, claim, Action.FAIL, problem)
+
+
+def reject(db: Database, claim: Claim, problem: PerennialError) -> State:
+    """End a job as rejected, since its batch is unusable.
+
+    The ingest report, if any, is stored in the task, or in the job if it has no task.
+
+    Raises:
+        LeaseLost: the job belongs to another worker by now.
+    """
+    with db.write() as session:
+        job = lock_claimed_job(session, claim)
+        report = problem.extra.get("report")
+        if report is not None:
+            batch_lines.log_report(session, job.id, report, db.now(session))
+        if job.task_id is None:
+            findings = {} if report is None else {"checked": report["checked"], "report": report}
+            job.report = cast(BatchCheck, {**(job.report or {}), "valid": False, **findings})
+        elif report is not None:
+            session.get_one(Task, job.task_id).report = report
+        job.error = {"kind": "data", "code": problem.code, "detail": problem.detail}
+        return _move_job(session, job, Action.REJECT, db.now(session), {"error": job.error})
+
+
+def reap_expired(db: Database, before: float | None = None) -> list[str]:
+    """Take jobs from workers whose lease ran out before a time of the database's clock.
+
+    Return the jobs' ids. Safe in several workers at once: a job whose row another transaction has
+    locked is skipped.
+
+    Args:
+        before: seconds since 1970; None for now.
+    """
+    ids = []
+    with db.write() as session:
+        now = db.now(session)
+        # The reaper's time is older: a database that hangs in between must not turn live leases
+        # into expired ones.
+        limit = now if before is None else before
+        query = select(Job).where(Job.state.in_(_LEASED), Job.lease_until < limit).order_by(Job.id)
+        for job in session.execute(
+            query.with_for_update(skip_locked=True, key_share=True)
+        ).scalars():
+            _end_lost_attempt(session, job, now, f"The worker {job.worker} stopped reporting.")
+            ids.append(job.id)
+    return ids
+
+
+def reap_worker(db: Database, worker: str) -> list[str]:
+    """Take the jobs of a worker that is certainly dead, without waiting for its lease.
+
+    Return the jobs' ids. The caller has made sure that the worker is dead and that no other worker
+    has its name.
+    """
+    with db.write() as session:
+        now = db.now(session)
+        query = select(Job).where(Job.state.in_(_LEASED), Job.worker == worker).order_by(Job.id)
+        # Wait for a locked row: nobody looks for this worker again.
+        jobs = session.scalars(query.with_for_update(key_share=True)).all()
+        for job in jobs:
+            _end_lost_attempt(
+                session, job, now, f"The worker {worker} ended without giving the job back."
+            )
+        return [job.id for job in jobs]
+
+
+def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> State:
+    """End an attempt that died, with a strike unless it committed a snapshot since its claim."""
+    # The fence tells a snapshot of this attempt from the one that it resumed from.
+    progressed = job.snapshot is not None and job.snapshot.fence == job.fence
+    # A job that progresses is not the cause of its losses, so only losses in a row count.
+    job.strikes = 0 if progressed else job.strikes + 1
+    # A job whose stop was requested ends as requested, however its attempt ended.
+    running = State(job.state) in (State.VALIDATING, State.RUNNING)
+    if running and job.strikes >= MAX_STRIKES:
+        detail = f"{job.strikes} attempts in a row were lost without progress. The last: {error}"
+        job.error = {"kind": "lost", "code": "job-lost", "detail": detail}
+        return _move_job(session, job, Action.FAIL, now, {"error": job.error})
+    return _move_job(session, job, Action.REQUEUE, now, {"reason": error, "strikes": job.strikes})
+
+
+def _end_with_error(db: Database, claim: Claim, action: Action, problem: JobError) -> State:
+    with db.write() as session:
+        job = lock_claimed_job(session, claim)
+        job.error = problem
+        return _move_job(session, job, action, db.now(session), {"error": problem})
+
+
+def _move_job(
+    session: Session, job: Job, action: Action, now: float, data: StateData | None = None
+) -> State:
+    """Apply `core.database.jobs.change_state`, and update the lineage if the job ended without a
+    version.
+    """
+    state = change_state(session, job, action, now, data)
+    if state in ENDED:
+        lineage.record_job_end(session, job, now)
+    return state

@@ -1,0 +1,80 @@
+"""Conditions under which a worker may claim a job: its resources, and the turn of the job."""
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, and_, exists, or_
+from sqlalchemy.orm import aliased
+
+from core.database.jobs import is_unfinished
+from core.database.states import LEASED, State
+from core.database.tables import Job, Model, Task
+
+_LEASED = sorted(str(state) for state in LEASED)
+
+
+class Offer(NamedTuple):
+    """Resources of a worker: `device` cpu, cuda or auto (either), and `gpus`, CUDA devices."""
+
+    device: str = "auto"
+    gpus: int = 1
+
+
+ANY_DEVICE = Offer()
+
+
+def fits_offer(offer: Offer) -> ColumnElement[bool]:
+    """Return the condition on `Job` under which a worker with that offer can run it.
+
+    Every worker has a CPU.
+    """
+    if offer.device == "cpu":
+        # A snapshot made on a GPU resumes on a GPU: on a CPU it would lead to another version.
+        return and_(Job.device != "cuda", or_(Job.resume_on.is_(None), Job.resume_on == "cpu"))
+    return or_(Job.gpus <= offer.gpus, Job.device == "cpu")
+
+
+def is_eligible(now: float) -> ColumnElement[bool]:
+    """Return the condition on `Job` under which a worker may claim it at `now`."""
+    competitor = aliased(Job)
+    earlier = or_(
+        and_(competitor.again == Job.again, competitor.task_number < Job.task_number),
+        and_(competitor.again, ~Job.again),
+        # A job under way comes first whatever its place: the next one starts from its version.
+        competitor.state.in_(_LEASED),
+    )
+    its_turn = and_(
+        # first, since SQLite evaluates in this order and this costs less
+        or_(Job.again, ~line_stopped(Job.model_id)),
+        ~awaits_base(Job.model_id),
+        ~exists().where(
+            competitor.model_id == Job.model_id,
+            competitor.id != Job.id,
+            competitor.place.is_not(None),
+            is_unfinished(competitor.state),
+            earlier,
+        ),
+    )
+    return and_(
+        Job.state == str(State.QUEUED),
+        or_(Job.not_before.is_(None), Job.not_before <= now),
+        or_(Job.place.is_(None), its_turn),
+    )
+
+
+def line_stopped(model_id: Any) -> ColumnElement[bool]:
+    """Return the condition that a task of a model waits for a person, and later tasks wait for it.
+
+    Args:
+        model_id: a column.
+    """
+    return exists().where(Task.model_id == model_id, Task.stops)
+
+
+def awaits_base(model_id: Any) -> ColumnElement[bool]:
+    """Return the condition that a model has no version 0 yet.
+
+    Args:
+        model_id: a column.
+    """
+    waiting_model = aliased(Model)
+    return exists().where(waiting_model.id == model_id, waiting_model.base_job.is_not(None))

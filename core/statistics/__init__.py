@@ -1,0 +1,1 @@
+"""The accuracy matrix and tests on counts, as pure functions."""

@@ -1,0 +1,128 @@
+"""Figures of a single row of the accuracy matrix, from cells that store the best accuracy so far.
+
+A version's row does not change when later versions are published. Its figures are therefore stored
+with it, and those of a whole lineage are read instead of computed from all cells as in
+`core.statistics.matrix`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from core.statistics.matrix import Cells, Row, Stages, mean_defined
+
+
+class Cell(NamedTuple):
+    """Counts of one task.
+
+    Attributes:
+        correct: images classified correctly.
+        total: images measured.
+        best: best accuracy of the version's ancestors since they learned the task, or None.
+    """
+
+    correct: int
+    total: int
+    best: float | None = None
+
+    @property
+    def accuracy(self) -> float | None:
+        """The accuracy in [0, 1]; None without images."""
+        return self.correct / self.total if self.total else None
+
+    def best_with_own(self) -> float | None:
+        """Return `best` of the next version's cell, if this version was taught the task."""
+        return max((a for a in (self.best, self.accuracy) if a is not None), default=None)
+
+
+@dataclass(frozen=True)
+class RowFigures:
+    """ACC, primary accuracy and F of one version, as in `core.statistics.matrix.DEFINITIONS`."""
+
+    acc: float | None
+    last: float | None
+    forgetting: float | None
+
+
+def row_figures(tasks: Sequence[int], cells: Mapping[int, Cell], scenario: str) -> RowFigures:
+    """Return the figures of a version.
+
+    Args:
+        tasks: tasks that it was taught, in order.
+        cells: its row, by task.
+        scenario: data, task or class; determines the primary accuracy.
+    """
+    row = [cells[task] for task in tasks if task in cells]
+    acc = mean_defined(cell.accuracy for cell in row)
+    total = sum(cell.total for cell in row)
+    pooled = sum(cell.correct for cell in row) / total if total else None
+    forgetting = (
+        None if c.best is None or c.accuracy is None else c.best - c.accuracy for c in row
+    )
+    return RowFigures(acc, acc if scenario == "task" else pooled, mean_defined(forgetting))
+
+
+class StoredStages(Stages):
+    """Stages computed from the last version's row and the stored figures of the versions before it.
+
+    Args:
+        rows: versions, among them `version` and its ancestors.
+        first: for each task, cells of versions before they were taught it, and of those that
+            learned it.
+        row: the cells of `version`, by task.
+        stored: version → (primary accuracy, forgetting).
+        version: number of the last version.
+        scenario: data, task or class.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        first: Cells,
+        row: Mapping[int, Cell],
+        stored: Mapping[int, tuple[float | None, float | None]],
+        version: int,
+        scenario: str,
+    ) -> None:
+        row_counts = {(version, task): (cell.correct, cell.total) for task, cell in row.items()}
+        super().__init__(rows, {**first, **row_counts}, version, scenario)
+        self._stored = stored
+        self._now = {task: cell.accuracy for task, cell in row.items()}
+        self._best = {task: cell.best for task, cell in row.items() if cell.best is not None}
+        self._best_ever = self._find_best_ever(first)
+
+    def primary_accuracy(self, stage: int) -> float | None:
+        """Return the stored primary accuracy; that of the last version is computed."""
+        return (
+            super().primary_accuracy(stage)
+            if stage == self.last
+            else self._stored_figures(stage)[0]
+        )
+
+    def mean_forgetting(self, stage: int, *, literal: bool = False) -> float | None:
+        """Return the stored forgetting; that of the last version is computed."""
+        return (
+            super().mean_forgetting(stage, literal=literal)
+            if stage == self.last
+            else self._stored_figures(stage)[1]
+        )
+
+    def task_forgetting(self, task: int, stage: int, *, literal: bool = False) -> float | None:
+        """Return f_j^k of the last stage, from the best accuracy in its cell; else None."""
+        best = (self._best_ever if literal else self._best).get(task)
+        now = self._now.get(task) if stage == self.last else None
+        return None if best is None or now is None else best - now
+
+    def _stored_figures(self, stage: int) -> tuple[float | None, float | None]:
+        return self._stored.get(self.line[stage].version, (None, None))
+
+    def _find_best_ever(self, first: Cells) -> dict[int, float]:
+        """Return task → best accuracy, over all versions of the lineage but the base."""
+        stage_of = {row.version: stage for stage, row in enumerate(self.line)}
+        best = dict(self._best)
+        for (version, task), (correct, total) in first.items():
+            stage = stage_of.get(version, 0)
+            # Stage 0 is the base, which is no version of the lineage (see `forgetting_literal`).
+            if total and 1 <= stage < self.learned.get(task, 0):
+                best[task] = max(best.get(task, 0.0), correct / total)
+        return best

@@ -1,0 +1,429 @@
+"""Content-addressed blobs, each written once and shared: the key is the sha256 of the bytes.
+
+A blob under `blobs/ab/abcdef…` never changes, unless a disk or a person damages it. Its bytes are
+therefore hashed before use or while they are read, and a process remembers for a while which blobs
+it has verified (`core.storage.verified`). Storing a blob again replaces it unless it is known to be
+sound. A folder store is read in place; blobs of S3 are copied into a local cache.
+"""
+
+import hashlib
+import logging
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from core.errors import StoreCorrupt, Unavailable
+from core.files import disk
+from core.storage.objects import CHUNK_BYTES, STRAY_AFTER_S, ObjectInfo, Store, file_tag
+from core.storage.verified import Verified
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+CACHE_BYTES = 20 << 30
+TRIM_PARTS = 20
+"""A part of the cache that may be added before it is trimmed again."""
+KEEP_USED_S = 3600.0
+"""Seconds for which a cached blob stays after its last use, whatever the cache's size.
+
+A job may be about to open it.
+"""
+
+_log = logging.getLogger(__name__)
+VERIFIED = Verified()
+"""Verified files and objects, shared by all `Blobs` of this process. `open_store` sets its age."""
+# Locks by the first byte of the digest: of several threads that verify one blob, only one reads it.
+_verifying = [threading.RLock() for _ in range(256)]
+
+
+class Marks(Protocol):
+    """Marks of damaged blobs that all processes share, by store key."""
+
+    def has(self, key: str) -> bool:
+        """Return whether the blob is marked damaged.
+
+        Then this process must not trust its memory.
+        """
+        ...
+
+    def add(self, key: str) -> None:
+        """Mark the blob as damaged."""
+        ...
+
+    def remove(self, key: str) -> None:
+        """Remove the mark, after sound bytes were stored."""
+        ...
+
+
+class Blobs:
+    """Blobs on a store. Safe for threads, and for processes that share one cache folder.
+
+    Args:
+        store: the store that holds the blobs.
+        cache: local folder for copies of blobs, used if the store has no local files.
+        cache_bytes: size to which the cache is trimmed, least recently used first.
+        marks: marks of damaged blobs for all processes; None turns marking off.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        cache: Path,
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        marks: Marks | None = None,
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._cache_bytes = cache_bytes
+        self._untrimmed: int | None = None
+        """Bytes cached since the last trim; None before the first."""
+        self._marks = marks
+
+    @staticmethod
+    def make_key(sha256: str) -> str:
+        """Return the store key of a digest (64 lower-case hexadecimal digits, else ValueError)."""
+        # A digest becomes part of a path, so anything else is refused.
+        if not _SHA256.fullmatch(sha256):
+            raise ValueError(f"not a sha256: {sha256[:80]!r}")
+        return f"blobs/{sha256[:2]}/{sha256}"
+
+    def put_file(self, path: Path, *, move: bool = False, link: bool = False) -> tuple[str, int]:
+        """Store a file and return its (sha256, bytes).
+
+        Nothing is sent if the blob is stored already and was verified recently.
+
+        Args:
+            move: remove the file afterwards.
+            link: also link the file into the cache. Nobody may write to it any more.
+        """
+        sha256, size = _hash_file(path)
+        key = self.make_key(sha256)
+        info = self._store.stat(key)
+        marked = info is not None and self._marks is not None and self._marks.has(key)
+        # An object that nobody has verified lately may be damaged, and correct bytes repair it.
+        if marked or info is None or info.size != size or not self._is_remembered(info):
+            tag = self._store.put_file(key, path, move=move)
+            if marked and self._marks is not None:
+                # At once, since downloads and jobs refuse the blob as long as it is marked.
+                self._marks.remove(key)
+            VERIFIED.add(self._name_object(key), tag)
+        # A blob that was stored already leaves the file, which the caller does not want any more.
+        if move:
+            path.unlink(missing_ok=True)
+        elif link:
+            self._link_into_cache(path, sha256)
+        return sha256, size
+
+    def has(self, sha256: str) -> bool:
+        """Return whether the blob is stored."""
+        return self._store.stat(self.make_key(sha256)) is not None
+
+    def size(self, sha256: str) -> int | None:
+        """Return the blob's size in bytes, or None if it is not stored."""
+        info = self._store.stat(self.make_key(sha256))
+        return None if info is None else info.size
+
+    def require_sound(self, sha256: str) -> None:
+        """Verify the blob's digest unless this process did so recently and it is unchanged.
+
+        Raises:
+            StoreCorrupt: the blob is missing or damaged.
+        """
+        try:
+            require_digest(self._store, self.make_key(sha256), sha256)
+        except Damaged:
+            raise self._found_damaged(sha256) from None
+
+    def seems_sound(self, sha256: str) -> bool:
+        """Return whether the blob can be served whole.
+
+        Only a blob on a local disk is verified now; others are verified while they are read.
+        """
+        if self._store.local_path(self.make_key(sha256)) is None:
+            return True
+        try:
+            self.require_sound(sha256)
+        except StoreCorrupt:
+            return False
+        return True
+
+    def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """Return chunks of a blob or of a range of it.
+
+        The blob is verified first. The exception is a whole blob that is not on a local disk, which
+        is verified while it is read.
+
+        Raises:
+            StoreCorrupt: the blob is missing or damaged. This is raised at once, or in
+                place of the last chunk if the blob is verified while it is read. No reader reaches
+                the end of a wrong blob.
+        """
+        key = self.make_key(sha256)
+        if offset == 0 and length is None:
+            if self._store.local_path(key) is not None:
+                self.require_sound(sha256)
+            # Not a generator itself, so that a missing blob is reported before the first chunk.
+            return self._report_damage(verify_chunks(self._store.read(key), key, sha256), sha256)
+        self.require_sound(sha256)
+        return self._store.read(key, offset, length)
+
+    def fetch_file(self, sha256: str) -> Path:
+        """Return a local file with the blob's bytes, verified recently.
+
+        The file belongs to the store or its cache: never write to it.
+
+        Raises:
+            StoreCorrupt: the blob is missing or damaged.
+        """
+        local = self._store.local_path(self.make_key(sha256))
+        if local is not None:
+            self.require_sound(sha256)
+            return local
+        cached = self._locate_cached(sha256)
+        # Several requests for one version would otherwise download the same blob at once.
+        with _verifying[int(sha256[:2], 16)]:
+            if cached.is_file():
+                if _is_sound_copy(sha256, cached):
+                    _record_use(cached)
+                    return cached
+                _log.warning(
+                    "a cached blob was damaged and is fetched again", extra={"sha256": sha256}
+                )
+                cached.unlink(missing_ok=True)
+            self._download(sha256, cached)
+        return cached
+
+    def damaged_file(self, sha256: str) -> StoreCorrupt:
+        """Return the error for a damaged file of `fetch_file`, and stop serving that file."""
+        if self._store.local_path(self.make_key(sha256)) is not None:
+            return self._found_damaged(sha256)
+        self.drop_copy(sha256)  # the stored blob may still be sound
+        return _build_damage_error(self.make_key(sha256))
+
+    def _found_damaged(self, sha256: str) -> StoreCorrupt:
+        key = self.make_key(sha256)
+        VERIFIED.drop(self._name_object(key))
+        if self._marks is not None:
+            self._marks.add(key)
+        return _build_damage_error(key)
+
+    def delete(self, sha256: str) -> None:
+        """Remove the blob from the store and the cache, if present."""
+        key = self.make_key(sha256)
+        self._store.delete(key)
+        # The same bytes may be stored again later, and must be verified then.
+        VERIFIED.drop(self._name_object(key))
+        self.drop_copy(sha256)
+
+    def list_copies(self) -> list[str]:
+        """Return the digests of the cached blobs: none if the store is read in place."""
+        return [path.name for path in self._cache.glob("blobs/*/*") if _SHA256.fullmatch(path.name)]
+
+    def find_sound_copy(self, sha256: str) -> Path | None:
+        """Return the cached copy of a blob, or None if it is missing or damaged. It is read whole."""
+        cached = self._locate_cached(sha256)
+        return cached if cached.is_file() and _hash_file(cached)[0] == sha256 else None
+
+    def drop_copy(self, sha256: str) -> None:
+        """Remove only the cached copy, if present."""
+        cached = self._locate_cached(sha256)
+        cached.unlink(missing_ok=True)
+        VERIFIED.drop(str(cached))
+
+    def _name_object(self, key: str) -> str:
+        return f"{self._store!r}/{key}"
+
+    def _is_remembered(self, info: ObjectInfo) -> bool:
+        name = self._name_object(info.key)
+        # S3 returns only the tag of the content for what it has just stored, without the time.
+        return VERIFIED.has(name, info.tag) or VERIFIED.has(name, info.content)
+
+    def _remember_verified(self, info: ObjectInfo) -> None:
+        VERIFIED.add(self._name_object(info.key), info.tag)
+
+    def _report_damage(self, chunks: Iterator[bytes], sha256: str) -> Iterator[bytes]:
+        try:
+            yield from chunks
+        except Damaged:
+            raise self._found_damaged(sha256) from None
+
+    def _locate_cached(self, sha256: str) -> Path:
+        return self._cache / self.make_key(sha256)
+
+    def _link_into_cache(self, path: Path, sha256: str) -> None:
+        """Hard-link a stored file into the cache, so that this machine need not download it.
+
+        A link uses no extra space. If the file is on another disk, nothing is done.
+        """
+        cached = self._locate_cached(sha256)
+        if self._store.local_path(self.make_key(sha256)) is not None or cached.exists():
+            return
+        try:
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            os.link(path, cached)
+            # Read after the link, which changes the time of change and so the tag.
+            status = cached.stat()
+        except OSError:
+            return
+        VERIFIED.add(str(cached), file_tag(status))
+        self._trim_after(status.st_size)
+
+    def _download(self, sha256: str, target: Path) -> None:
+        info = self._store.stat(self.make_key(sha256))
+        # The tag was read before: if the object is replaced meanwhile, the new one is not trusted.
+        chunks = self.read(sha256)
+        # Renamed into place when it is whole, so that other processes never see half a blob.
+        temporary = target.with_name(f".{secrets.token_hex(16)}")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("xb") as handle:
+                for chunk in chunks:
+                    handle.write(chunk)
+            temporary.replace(target)
+            status = target.stat()
+        except OSError as error:
+            raise disk.build_error(f"The local cache {self._cache}", error) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+        # The bytes were hashed while they were read.
+        VERIFIED.add(str(target), file_tag(status))
+        if info is not None:
+            self._remember_verified(info)
+        self._trim_after(status.st_size)
+
+    def _trim_after(self, size: int) -> None:
+        """Trim the cache after a file of `size` bytes, unless little was added since the last time.
+
+        A trim looks at every file, of which an old model has thousands.
+        """
+        # The first trim is due at once: what earlier processes have cached is unknown.
+        if self._untrimmed is not None:
+            self._untrimmed += size
+            if self._untrimmed < self._cache_bytes // TRIM_PARTS:
+                return
+        self._untrimmed = 0
+        self._trim_cache()
+
+    def _trim_cache(self) -> None:
+        """Delete the least recently used blobs until the cache fits, but no recently used ones."""
+        entries = []
+        for path in self._cache.glob("blobs/*/*"):
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue  # another process trimmed it
+            if not path.name.startswith("."):
+                entries.append((status.st_atime, status.st_size, path))
+            elif status.st_mtime < time.time() - STRAY_AFTER_S:
+                path.unlink(missing_ok=True)  # left by a process that crashed while it downloaded
+        excess = sum(size for _, size, _ in entries) - self._cache_bytes
+        newest = time.time() - KEEP_USED_S
+        for used, size, path in sorted(entries, key=lambda entry: entry[0]):
+            # In the order of last use, so all that follow were used even later.
+            if excess <= 0 or used > newest:
+                break
+            path.unlink(missing_ok=True)
+            excess -= size
+
+
+def require_digest(store: Store, key: str, sha256: str) -> None:
+    """Verify an object's digest, unless this process did so recently and the object is unchanged.
+
+    Raises:
+        Damaged: the object has another digest.
+        StoreCorrupt: the object is missing.
+    """
+    name = f"{store!r}/{key}"
+    with _verifying[int(sha256[:2], 16)]:
+        info = store.stat(key)
+        if info is not None and VERIFIED.has(name, info.tag):
+            return
+        # Forgotten before the bytes are read: if that fails, nothing is trusted.
+        VERIFIED.drop(name)
+        digest = hashlib.sha256()
+        for chunk in store.read(key):
+            digest.update(chunk)
+        if digest.hexdigest() != sha256:
+            raise _build_damage_error(key)
+        if info is not None:
+            VERIFIED.add(name, info.tag)
+
+
+class Damaged(StoreCorrupt):
+    """Bytes whose digest is not the one in their name."""
+
+
+def verify_chunks(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[bytes]:
+    """Yield the chunks of the whole object `make_key`.
+
+    Raises:
+        Damaged: the digest differs; raised in place of the last chunk.
+    """
+    digest = hashlib.sha256()
+    # One chunk behind, so that the last is yielded only after the digest has matched.
+    pending: bytes | None = None
+    for chunk in chunks:
+        digest.update(chunk)
+        if pending is not None:
+            yield pending
+        pending = chunk
+    if digest.hexdigest() != sha256:
+        raise _build_damage_error(key)
+    if pending is not None:
+        yield pending
+
+
+def _is_sound_copy(sha256: str, path: Path) -> bool:
+    """Return whether a cached file has the digest.
+
+    It is not read if this process verified it recently.
+    """
+    try:
+        tag = file_tag(path.stat())
+        if VERIFIED.has(str(path), tag):
+            return True
+        if _hash_file(path)[0] != sha256:
+            return False
+    except FileNotFoundError:
+        return False  # trimmed by another process
+    VERIFIED.add(str(path), tag)
+    return True
+
+
+def _record_use(path: Path) -> None:
+    """Set the access time to now, to record the last use.
+
+    The modification time stays as it is, because it shows whether the bytes changed.
+    """
+    try:
+        # Mount options such as noatime keep reads from updating the access time.
+        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+        VERIFIED.retag(str(path), file_tag(path.stat()))
+    except FileNotFoundError:
+        raise Unavailable(
+            f"The cached blob {path.name} was removed while it was fetched; try again."
+        ) from None
+
+
+def _build_damage_error(key: str) -> Damaged:
+    return Damaged(
+        f"The stored object {key} is damaged: its bytes have another digest.", extra={"object": key}
+    )
+
+
+def _hash_file(path: Path) -> tuple[str, int]:
+    """Return (sha256, bytes) of a file, in constant memory."""
+    digest = hashlib.sha256()
+    buffer = bytearray(CHUNK_BYTES)
+    view = memoryview(buffer)
+    size = 0
+    # One buffer for the whole file, since Python's own would copy every byte once more.
+    with path.open("rb", buffering=0) as handle:
+        while count := handle.readinto(buffer):
+            digest.update(view[:count])
+            size += count
+    return digest.hexdigest(), size

@@ -1,0 +1,87 @@
+"""A store that reports durations and failures of its operations to Prometheus."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from core.errors import PerennialError
+from core.storage.objects import STRAY_AFTER_S, ObjectInfo, Store
+from core.telemetry import STORE_FAILURES, STORE_SECONDS
+
+
+class TimedStore:
+    """A wrapper of `store` that measures every operation that moves or looks up an object.
+
+    A read is measured until it is open; the rest depends on the speed of its reader.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.inner = store
+
+    def __repr__(self) -> str:
+        # Verified objects are remembered by the store's name, which the wrapper must not change.
+        return repr(self.inner)
+
+    def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
+        """Call `Store.put_file`, measured as `put`."""
+        with _measure_operation("put"):
+            return self.inner.put_file(key, path, move=move)
+
+    def put_bytes(self, key: str, data: bytes) -> None:
+        """Call `Store.put_bytes`, measured as `put`."""
+        with _measure_operation("put"):
+            self.inner.put_bytes(key, data)
+
+    def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """Call `Store.read`, measured as `read` until the object is open."""
+        with _measure_operation("read"):
+            return self.inner.read(key, offset, length)
+
+    def stat(self, key: str) -> ObjectInfo | None:
+        """Call `Store.stat`, measured as `stat`."""
+        with _measure_operation("stat"):
+            return self.inner.stat(key)
+
+    def delete(self, key: str) -> None:
+        """Call `Store.delete`, measured as `delete`."""
+        with _measure_operation("delete"):
+            self.inner.delete(key)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Call `Store.list`, not measured because it goes on while its reader works."""
+        return self.inner.list(prefix)
+
+    def local_path(self, key: str) -> Path | None:
+        """Call `Store.local_path`, not measured."""
+        return self.inner.local_path(key)
+
+    def presign(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
+        """Call `Store.presign`, not measured because it contacts no server."""
+        return self.inner.presign(key, seconds, headers)
+
+    def check(self) -> None:
+        """Call `Store.check`, measured as `check`."""
+        with _measure_operation("check"):
+            self.inner.check()
+
+    def prepare(self) -> None:
+        """Call `Store.prepare`, not measured."""
+        self.inner.prepare()
+
+    def remove_strays(self, older_s: float = STRAY_AFTER_S) -> None:
+        """Call `Store.remove_strays`, not measured."""
+        self.inner.remove_strays(older_s)
+
+
+@contextmanager
+def _measure_operation(operation: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    try:
+        yield
+    # Other errors are mistakes in the code, and no failures of the store.
+    except PerennialError as error:
+        STORE_FAILURES.labels(operation, error.code).inc()
+        raise
+    finally:
+        STORE_SECONDS.labels(operation).observe(time.perf_counter() - begin)

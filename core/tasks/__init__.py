@@ -1,0 +1,1 @@
+"""Tasks: submission of a batch, its report, and decisions about it."""

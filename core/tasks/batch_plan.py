@@ -1,0 +1,119 @@
+"""A model as a new batch finds it, and the plan of the batch in it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import and_, func, or_, select
+from sqlalchemy import inspect as sql_inspect
+from sqlalchemy.orm import Session
+
+from core.admission.applicability import Predecessors, last_job_of
+from core.contract.reports.report import Repeats
+from core.database.tables import Job, Model, Task, Version
+from core.lineage.outlook import concerns_next_task
+from core.recipe.resolve import Resolved
+from core.requests.actor import Actor, find_model_row
+from core.tasks import repeats
+from core.tasks.class_names import Compared
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The recipe of a batch in its model, with warnings.
+
+    `missing` has a sentence for each task that its version lacks.
+    """
+
+    resolved: Resolved
+    missing: list[str]
+
+
+@dataclass(frozen=True)
+class BatchInModel:
+    """A batch in its model.
+
+    Attributes:
+        row: columns of the model from which the plan was made.
+        plan: recipe and warnings.
+        names: class names compared with the known ones.
+        expected_s: expected seconds of the job; None if unknown.
+        same: tasks with the same content.
+        repeats: task that would be the response; None if the batch would be learned.
+    """
+
+    row: dict[str, Any]
+    plan: Plan
+    names: Compared
+    expected_s: float | None
+    same: list[repeats.Same]
+    repeats: Repeats | None
+
+    @property
+    def resolved(self) -> Resolved:
+        """The resolved recipe, with its warnings."""
+        return self.plan.resolved
+
+    @property
+    def owner_id(self) -> str:
+        """Id of the model's owner."""
+        return str(self.row["owner_id"])
+
+    @property
+    def model_id(self) -> str:
+        """Id of the model; its name may belong to another model by now."""
+        return str(self.row["id"])
+
+
+@dataclass(frozen=True)
+class Past:
+    """A model, and what its earlier tasks mean for a new batch.
+
+    Attributes:
+        before: rows that decide what the batch's task starts from.
+        learned: number of training images in earlier batches.
+        held_out: number of held-out images in earlier batches.
+        same: tasks with the same content as the batch.
+        tasks: tasks that the outlook is built from, and those with the same content.
+    """
+
+    model: Model
+    before: Predecessors
+    learned: int
+    held_out: int
+    same: list[repeats.Same]
+    tasks: list[Task]
+
+
+def read_past(session: Session, actor: Actor, model: str, sent: repeats.Sent) -> Past:
+    """Read a model and its past in two statements, since every submission of a batch does so.
+
+    Args:
+        model: id or name.
+
+    Raises:
+        NotFound, NameAmbiguous: see `core.requests.actor.find_model`.
+    """
+    head = and_(Version.model_id == Model.id, Version.number == Model.head)
+    last_job = Job.id == last_job_of(Model.id).scalar_subquery()
+    query = select(Model, Version, Job).outerjoin(Version, head).outerjoin(Job, last_job)
+    row, version, job = find_model_row(session, actor, model, query)
+    # As `core.lineage.lineage.start_of`: without its base, a model has no version yet.
+    before = Predecessors(None if row.base_job is not None else version, job)
+    mine = Task.model_id == row.id
+    sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
+    is_same = repeats.is_same(row, sent)
+    # An outer join, since the sums are needed even if no task matters.
+    matters = and_(mine, or_(is_same, concerns_next_task()))
+    rows = session.execute(
+        select(*sums.c, Task, is_same).select_from(sums.outerjoin(Task, matters))
+    ).all()
+    tasks = [task for *_, task, _ in rows if task is not None]
+    candidates = [task for *_, task, matches in rows if task is not None and matches]
+    same = repeats.rank_tasks(session, row, sent, candidates)
+    # PostgreSQL returns a sum as a Decimal.
+    return Past(row, before, int(rows[0][0] or 0), int(rows[0][1] or 0), same, tasks)
+
+
+def read_columns(model: Model) -> dict[str, Any]:
+    """Return the columns of a model's row, to see if it has changed."""
+    return {column.key: getattr(model, column.key) for column in sql_inspect(Model).column_attrs}

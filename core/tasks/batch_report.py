@@ -1,0 +1,182 @@
+"""The report of a batch at submission, when only names and sizes have been examined.
+
+Classes are new, known or suspected typing errors in comparison with the classes that the model has.
+In the class scenario these are the classes of all tasks that are learned or will be; in the data
+scenario, the fixed list once the model has one. In the task scenario every task has its own names,
+so a batch is compared only with itself. A batch that is accepted at the same moment is not
+considered.
+"""
+
+from sqlalchemy import exists, select
+from sqlalchemy.orm import Session
+
+from core.contract.reports.data_report import ClassCount
+from core.contract.reports.report import (
+    BatchReport,
+    ClassNames,
+    ConflictsPolicy,
+    DuplicatesPolicy,
+    LookAlike,
+)
+from core.database.states import State
+from core.database.tables import Job, Model, Task
+from core.errors import LabelsInvalid
+from core.ingest.findings.batch_data import measure_balance
+from core.ingest.first_report import NAMES_AND_SIZES, first_report
+from core.ingest.inspect import Directory
+from core.ingest.names import quote
+from core.tasks.class_names import Compared, compare_names
+
+CHECKED = NAMES_AND_SIZES
+_MOST_WARNINGS = 20
+FEW = 10
+"""Number of images of a new class below which a check states the recall to expect."""
+RECALL = {6: 0.39, 12: 0.57, 25: 0.69}
+"""Recall of a class by the number of its training images, measured on photos by `python -m
+bench.research.closed_forms`.
+"""
+_MOST_LISTED = 20
+_NOT_LEARNED = sorted((State.REJECTED, State.CANCELLED, State.FAILED))
+
+
+def check_classes(model: Model, directory: Directory) -> None:
+    """Check that the model knows all classes of a batch, in the data scenario with fixed classes.
+
+    Raises:
+        LabelsInvalid: the batch has an unknown class.
+    """
+    if model.scenario != "data" or model.classes is None:
+        return
+    unknown = sorted(set(directory.classes) - set(model.classes))
+    if not unknown:
+        return
+    like = dict(compare_names(unknown, model.classes).look_alike)
+    listed = [_with_hint(name, like, model.classes) for name in unknown[:_MOST_LISTED]]
+    more = f" and {len(unknown) - _MOST_LISTED} more" if len(unknown) > _MOST_LISTED else ""
+    raise LabelsInvalid(
+        f"This model knows a fixed list of classes; the batch also has {', '.join(listed)}{more}.",
+        # Cut, since a batch may name many thousands of classes.
+        extra={"unknown": unknown[:1000], "classes": model.classes},
+    )
+
+
+def known_classes(session: Session, model: Model) -> set[str]:
+    """Return the class names that a new batch is compared with."""
+    if model.scenario == "task":
+        return set()
+    if model.scenario == "data" and model.classes is not None:
+        return set(model.classes)
+    # A batch that was rejected, cancelled or failed taught the model no class.
+    learned = exists().where(Job.task_id == Task.id, Job.state.not_in(_NOT_LEARNED))
+    class_names: set[str] = set()
+    for classes in session.scalars(select(Task.classes).where(Task.model_id == model.id, learned)):
+        class_names.update(classes)
+    return class_names
+
+
+def build_report(
+    directory: Directory, compared: Compared, policy: DuplicatesPolicy, conflicts: ConflictsPolicy
+) -> BatchReport:
+    """Return the report of a task until its images are decoded.
+
+    `classes` and both policies remain in the report for good.
+    """
+    like: list[LookAlike] = [
+        {"label": label, "like": similar} for label, similar in compared.look_alike
+    ]
+    classes: ClassNames = {"new": compared.new, "known": compared.existing, "look_alike": like}
+    sizes: dict[str, ClassCount] = {
+        label: {"images": count, "held_out": None} for label, count in directory.classes.items()
+    }
+    return {
+        "classes": classes,
+        "data": measure_balance(sizes),
+        "reading": directory.reading,
+        **first_report(
+            directory.ignored,
+            directory.ignored_files,
+            directory.notes,
+            policy,
+            directory.bad_entries,
+            directory.bad_entries_count,
+        ),
+        "conflicts_policy": conflicts,
+        "rejected": list(directory.first_look.first),
+        "rejected_count": directory.first_look.unreadable,
+    }
+
+
+def list_warnings(directory: Directory, compared: Compared) -> list[str]:
+    """Return warnings about names that look alike and about the layout of the batch."""
+    batch = set(compared.new)
+    sentences = [
+        f"The class {quote(label)} is new, and looks like {quote(similar)}, which "
+        + ("is in this batch too: " if similar in batch else "the model knows: ")
+        + "if they are one class, give them one name."
+        for label, similar in compared.look_alike[:_MOST_WARNINGS]
+    ]
+    more = len(compared.look_alike) - len(sentences)
+    if more > 0:
+        sentences.append(f"{more} more new classes look like others: the report names them all.")
+    return [*directory.warnings, *sentences]
+
+
+def one_class(session: Session, model: Model, directory: Directory) -> list[str]:
+    """Warn of a batch after which the model knows only one class.
+
+    Its version is published but not promoted.
+    """
+    # `known_classes` is empty in the task scenario, although earlier tasks have classes.
+    if len(directory.classes) != 1 or (model.scenario == "task" and model.next_task > 1):
+        return []
+    (label,) = directory.classes
+    if known_classes(session, model) - {label}:
+        return []
+    return [
+        f"The batch has one class, {quote(label)}, and the model knows no other. Its version calls "
+        "every image by it, so it is published and not put in production. Send another class with "
+        "it, or in the next batch."
+    ]
+
+
+def warn_of_few(directory: Directory, compared: Compared) -> list[str]:
+    """Warn of new classes with few images, and give the recall measured for so few."""
+    few = {
+        label: directory.classes[label] for label in compared.new if directory.classes[label] < FEW
+    }
+    if not few:
+        return []
+    listed = [
+        f"{quote(label)} ({count})" for label, count in sorted(few.items(), key=lambda one: one[1])
+    ]
+    more = f" and {len(listed) - _MOST_LISTED} more" if len(listed) > _MOST_LISTED else ""
+    measured = ", ".join(f"{share:.0%} with {images}" for images, share in RECALL.items())
+    return [
+        f"New classes with fewer than {FEW} images: {', '.join(listed[:_MOST_LISTED])}{more}. Of "
+        f"photos of one such class beside nine others the default of a new model recognised "
+        f"{measured} images to "
+        "learn from. Send more of them."
+    ]
+
+
+def not_checked(directory: Directory) -> list[str]:
+    """Return one sentence for each check that names and sizes do not allow."""
+    decoding = "Images were not decoded: damaged files are found by the job."
+    if directory.first_look.is_sample:
+        decoding = (
+            f"Images were not decoded, and the kinds of {directory.first_look.looked:,} of "
+            f"{directory.first_look.images:,} looked at: "
+            "damaged files, and others that cannot be read, are found by the job."
+        )
+    return [
+        *([decoding] if directory.encoded else []),
+        "Images were not compared: duplicates, the same image under two classes, and test images "
+        "that are in the training part too are found by the job.",
+        "Nothing was learned: what the version can do, and whether it passes its gate, is measured "
+        "by the job.",
+    ]
+
+
+def _with_hint(name: str, like: dict[str, str], known: list[str]) -> str:
+    """Return the name, with the similar known name as a suggestion if there is one."""
+    return f"{name} (did you mean {like[name]}?)" if like.get(name) in known else name

@@ -1,0 +1,100 @@
+"""Expected seconds of a batch's job, from the model's earlier jobs or else from its base.
+
+Jobs are compared by the passes that their recipes need over the learned and held-out images. The
+estimate therefore scales with the size of the batch and with the method. The measured times include
+the start of a job.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from core.contract.catalogue import Catalogue
+from core.contract.responses.recipe import RecipeOut
+from core.database.kinds import Kind
+from core.database.states import State
+from core.database.tables import Job, Model, Task
+from core.recipe.passes import PASSES, Pass, pass_of, relative_s
+
+MEASURED_JOBS = 5
+"""Maximum number of the model's newest jobs that are considered."""
+_UNKNOWN = Pass(1, 1.0, 3.0)
+"""Pass of an unmeasured network: learning an image takes three times as long as predicting it."""
+
+
+@dataclass(frozen=True)
+class PastJob:
+    """A finished job: its seconds, its recipe, and its numbers of learned and predicted images."""
+
+    seconds: float
+    recipe: RecipeOut
+    learned: int
+    answered: int
+
+
+def find_expected_s(
+    session: Session,
+    catalogue: Catalogue,
+    model: Model,
+    recipe: RecipeOut,
+    learned: int,
+    held_out: int,
+) -> float | None:
+    """Return the expected seconds of a batch's job, or None without any measurement.
+
+    Args:
+        recipe: complete recipe of the batch.
+        learned: images of the batch.
+        held_out: images that the job predicts: held-out images of the batch and of all earlier
+            tasks.
+    """
+    base = model.base
+    is_known = isinstance(base, str) and base in PASSES
+    base_pass = (
+        pass_of(base, model.image["size"]) if isinstance(base, str) and is_known else _UNKNOWN
+    )
+    estimate = relative_s(catalogue, base_pass, recipe, learned, held_out)
+    past = _read_past(session, model)
+    rates = [
+        job.seconds / passes
+        for job in past
+        # A later release may have removed the method of an earlier job.
+        if job.recipe["method"]["name"] in catalogue["methods"]
+        and (passes := relative_s(catalogue, base_pass, job.recipe, job.learned, job.answered))
+    ]
+    if rates:
+        return round(estimate * median(rates), 1)
+    return round(estimate, 1) if is_known else None
+
+
+def _read_past(session: Session, model: Model) -> Sequence[PastJob]:
+    """Return the newest jobs of a model that learned a batch in one attempt."""
+    held_out = (
+        select(func.sum(Task.n_held_out))
+        .where(Task.model_id == model.id, Task.number <= Job.task_number)
+        # To jobs alone: the outer query reads tasks too, and the sum must range over its own.
+        .correlate(Job)
+        .scalar_subquery()
+    )
+    query = (
+        select(Job.finished_at - Job.started_at, Job.recipe, Task.n_train, held_out)
+        .join(Task, Task.id == Job.task_id)
+        .where(
+            Job.model_id == model.id,
+            Job.kind == str(Kind.LEARN),
+            Job.state == str(State.SUCCEEDED),
+            # The time of further attempts includes pauses and lost work.
+            Job.attempt == 1,
+            Task.n_train.is_not(None),
+        )
+        .order_by(Job.id.desc())
+        .limit(MEASURED_JOBS)
+    )
+    return [
+        PastJob(seconds, recipe, learned, int(answered or 0))  # PostgreSQL gives a sum as a Decimal
+        for seconds, recipe, learned, answered in session.execute(query)
+        if seconds is not None
+    ]

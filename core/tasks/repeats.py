@@ -1,0 +1,193 @@
+"""A batch that comes again: the task of its model that has the same content, and the answer that
+follows.
+
+Sending again never learns again: after a time-out, from a second machine or by a script that is run
+twice the answer is the task that is there. Where nothing is left of the first one, it is learned as
+a new task.
+
+A task is known again by the digest of its content (`core.ingest.content`), and by that of its
+archive where it was accepted before content had one. Where tasks stand is read under the lock of
+the model's row, which a submit holds until its own task is there. The unique key (model, content,
+turn) guards that: of two tasks that were made without seeing each other, one is refused.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy.orm import Session
+
+from core.contract.reports.report import BatchReport, DuplicatesPolicy, Repeats
+from core.database.tables import Job, Model, Task, Version
+from core.ingest.inspect import Directory
+from core.lineage import words
+from core.lineage.standing import Standing, read_standings
+from core.tasks import retries
+
+ANSWERS = (Standing.RUNNING, Standing.QUEUED, Standing.LEARNED, Standing.HELD)
+"""Standings with which a task answers a batch of the same content, the best first; with others the
+batch is learned.
+"""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A batch as it is looked for: the digest of its archive, what is in it, and the policy of
+    equal images.
+    """
+
+    sha256: str
+    directory: Directory
+    duplicates: DuplicatesPolicy
+
+
+@dataclass(frozen=True)
+class Same:
+    """A task with the same content, and where it stands.
+
+    Attributes:
+        is_held: its newest version is held; of one that was skipped too, since its model goes on
+            without held ones.
+    """
+
+    task: Task
+    standing: Standing
+    is_held: bool
+
+    @property
+    def is_answer(self) -> bool:
+        """True where a batch is answered with it."""
+        return self.standing in ANSWERS or self.is_held
+
+
+def find_same(session: Session, model: Model, sent: Sent) -> list[Same]:
+    """Return the tasks of a model with the content of a batch, ranked; the caller holds the model's
+    row.
+    """
+    # Read again: rows from before the lock may have changed while this request waited for it.
+    query = select(Task).where(is_same(model, sent)).execution_options(populate_existing=True)
+    return rank_tasks(session, model, sent, session.scalars(query).all())
+
+
+def is_same(model: Model, sent: Sent) -> ColumnElement[bool]:
+    """Select the tasks of a model with the content of a batch, as far as SQL can: `rank_tasks` does
+    the rest.
+    """
+    older = and_(
+        Task.content_sha256.is_(None), Task.sha256 == sent.sha256, Task.data_deleted_at.is_(None)
+    )
+    content = sent.directory.content
+    has_content = older if content is None else or_(Task.content_sha256 == content, older)
+    return and_(Task.model_id == model.id, has_content)
+
+
+def rank_tasks(
+    session: Session, model: Model, sent: Sent, candidates: Sequence[Task]
+) -> list[Same]:
+    """Return the candidates with their standings: the one that answers first, then the others from
+    the newest.
+    """
+    tasks = [
+        one
+        for one in candidates
+        if one.content_sha256 is not None or _is_read_alike(one.report, sent)
+    ]
+    where = read_standings(session, model.id, tasks)
+    held_numbers = {number for number, standing in where.items() if standing is Standing.HELD}
+    held_numbers |= _held_versions(
+        session, model, [n for n, standing in where.items() if standing is Standing.SKIPPED]
+    )
+    same = [Same(task, where[task.number], task.number in held_numbers) for task in tasks]
+    return sorted(same, key=lambda one: (_compute_rank(one), -one.task.number))
+
+
+def _compute_rank(same: Same) -> int:
+    if same.standing in ANSWERS:
+        return ANSWERS.index(same.standing)
+    # A skipped task with a held version is an answer too, after all others.
+    return len(ANSWERS) + (not same.is_answer)
+
+
+def _held_versions(session: Session, model: Model, numbers: Sequence[int]) -> set[int]:
+    """Return those of some tasks whose newest version is held."""
+    if not numbers:
+        return set()
+    mine = Version.model_id == model.id, Version.task_number.in_(numbers)
+    rows = session.execute(
+        select(Version.task_number, Version.status).where(*mine).order_by(Version.number)
+    )
+    newest = {number: status for number, status in rows if number is not None}
+    return {number for number, status in newest.items() if status == "held"}
+
+
+def _is_read_alike(report: BatchReport, sent: Sent) -> bool:
+    """Return True where an archive was read by the same options; with others it may hold other
+    labels.
+    """
+    options = report.get("reading", {}).get("options", {})
+    was = options, report.get("duplicates_policy", "keep")
+    return was == (sent.directory.reading.get("options", {}), sent.duplicates)
+
+
+def answer_of(same: Sequence[Same]) -> Same | None:
+    """Return the task that a batch is answered with; None: it is learned."""
+    return same[0] if same and same[0].is_answer else None
+
+
+def job_of(session: Session, same: Same) -> Job:
+    """Return the job that made what a task is now: the one under way, or the one that made its
+    version.
+    """
+    if same.standing in (Standing.QUEUED, Standing.RUNNING):
+        return retries.find_newest_job(session, same.task)
+    query = select(Job).where(Job.task_id == same.task.id, Job.version.is_not(None))
+    made = session.scalars(query.order_by(Job.place.desc()).limit(1)).first()
+    return made or retries.find_newest_job(
+        session, same.task
+    )  # a twin in a rebased model may have none of its own
+
+
+def to_json(same: Same, job: Job) -> Repeats:
+    """Return the task that a batch repeats as answers show it."""
+    return {"task": same.task.number, "standing": str(same.standing), "version": job.version}
+
+
+def next_turn(same: Sequence[Same], content: str | None) -> int | None:
+    """Return the number of a new task among those of its model with the same content, from 0; None:
+    no digest.
+    """
+    if content is None:
+        return None
+    positions = (one.task.content_turn for one in same)
+    return 1 + max((position for position in positions if position is not None), default=-1)
+
+
+def forget_digest(task: Task) -> None:
+    """Remove the digest of a task, which goes with its data: its batch is not recognised
+    any more.
+    """
+    task.content_sha256 = task.content_turn = None
+
+
+def warn_of(same: Sequence[Same], *, again: bool, size: int, expected_s: float | None) -> list[str]:
+    """Return warnings about a batch that was sent before and is learned all the same.
+
+    Args:
+        again: the sender asks for that.
+        size: of its archive, in bytes.
+        expected_s: seconds that its job is expected to take; None: not known.
+    """
+    if not same:
+        return []
+    first = same[0]
+    name = words.describe_task(first.task)
+    stands = str(first.standing).replace("_", " ")
+    if not again:
+        return [f"This batch repeats {name}, which is {stands}: it is learned as a new task."]
+    takes = "" if expected_s is None else f" about {expected_s:.0f} s of work and"
+    return [
+        f"This batch repeats {name}, which is {stands}, and is learned once more as asked. That "
+        f"costs{takes} {size:,} "
+        "bytes of storage; its images weigh twice in what is kept of them, and every later version "
+        "is measured on its held-out images twice."
+    ]

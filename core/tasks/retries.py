@@ -1,0 +1,288 @@
+"""Retries: a failed or cancelled job, a held version, or a task that the lineage lacks is learned
+again.
+
+A retry keeps the place of its task in the lineage, comes before all waiting tasks, and runs while
+the lineage is stopped.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.admission.admission import NO_LIMITS, Admission, JobLimits, work_of
+from core.admission.applicability import check_next_task
+from core.bases import pretrained
+from core.contract.catalogue import Catalogue
+from core.contract.patch import RecipePatch
+from core.contract.responses.audit import AuditData
+from core.contract.responses.job import JobOut
+from core.contract.responses.recipe import RecipeOut
+from core.database import job_log
+from core.database.jobs import change_state, held_for_data, is_unfinished, record_creation
+from core.database.kinds import Kind
+from core.database.session import Database
+from core.database.states import Action, State, find_next_state
+from core.database.tables import Job, Model, Task, Version
+from core.errors import WrongState
+from core.jobs.job_response import build_job_response
+from core.jobs.jobs import lock_owned_job, make_missing_error, new_job, set_resources
+from core.jobs.run_again import run_again
+from core.lineage import lineage, words
+from core.lineage.standing import Standing
+from core.recipe.resolve import resolve
+from core.recipe.stored import stored_override
+from core.requests.actor import Actor
+from core.requests.audit import Entry, record_action
+from core.requests.times import format_rfc3339
+from core.usage import quota
+
+
+@dataclass(frozen=True)
+class Again:
+    """A task to learn again; the caller holds a lock on the model's row.
+
+    Attributes:
+        job: its newest job, or the job whose retry is requested.
+        override: recipe override in place of that of `job`; None keeps it.
+        now: seconds since 1970.
+    """
+
+    session: Session
+    actor: Actor
+    catalogue: Catalogue
+    model: Model
+    task: Task
+    job: Job
+    override: RecipePatch | None
+    now: float
+    admission: Admission
+
+
+def retry(
+    db: Database,
+    catalogue: Catalogue,
+    actor: Actor,
+    job_id: str,
+    override: RecipePatch | None,
+    limits: JobLimits = NO_LIMITS,
+) -> tuple[JobOut, bool]:
+    """Learn a task again, or fetch weights again.
+
+    A task is learned again after a failed or cancelled job, a job whose recipe held its data, or a
+    version that its gate held. It keeps its place, and runs while the lineage is stopped. A failed
+    or cancelled job is queued again. A held version keeps its job; a new job of the same task is
+    made, once: a second request returns the open job.
+
+    Args:
+        override: recipe override in place of the one that the batch was submitted with. None keeps
+            it; a job that its recipe held gets `data_report` "warn" then.
+
+    Returns:
+        The job, and True if there is something new to do.
+
+    Raises:
+        NotFound: no such job is visible to the caller.
+        WrongState: it is neither failed, cancelled nor held; its task was learned since; or its
+            training data is gone.
+        InvalidRecipe: the recipe cannot be used.
+        JobTooLarge: the job exceeds the limits.
+        TooManyRequests: the owner may not have one more open job.
+    """
+    override = None if override is None else stored_override(catalogue, override)
+    with db.write() as session:
+        # Locked in the order of a publish (job, model, task); another order could deadlock.
+        job = lock_owned_job(session, actor, job_id)
+        model = lineage.lock_model(session, job.model_id)
+        if model.deleted_at is not None:
+            raise make_missing_error(job_id)
+        now = db.now(session)
+        if job.task_id is None:
+            is_new = _retried_without_task(session, actor, model, job, limits.max_open_jobs, now)
+            return build_job_response(session, job), is_new
+        task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
+        open_one = _open_job(session, task)
+        if open_one is None:
+            again = Again(
+                session, actor, catalogue, model, task, job, override, now, limits.admission
+            )
+            fresh = _retry_task(again)
+            session.flush()
+            quota.take_turn(session, model.owner_id, limits.max_open_jobs)
+            return build_job_response(session, fresh), True
+        if open_one.id != job.id and job.state != State.SUCCEEDED:
+            raise WrongState(
+                f"Job {open_one.id} learns this task again.", extra={"state": str(job.state)}
+            )
+        # raises for a state that allows no retry, and else changes nothing
+        state = find_next_state(open_one.state, Action.RETRY)
+        if (
+            job.state != State.SUCCEEDED
+            and override is not None
+            and override != job.recipe_override
+        ):
+            raise WrongState(
+                f"The job is {state} already; its recipe cannot change now.",
+                extra={"state": str(state)},
+            )
+        return build_job_response(session, open_one), False
+
+
+def _retried_without_task(
+    session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
+) -> bool:
+    """Retry a job without a task; return True if there is something new to do."""
+    if job.kind == Kind.FETCH:
+        return pretrained.retry(session, actor, model, job, max_open_jobs, now)
+    if job.kind == Kind.EXPORT:
+        return run_again(session, actor, model, job, max_open_jobs, now)
+    raise WrongState(
+        f"A job of the kind {job.kind} is not retried, since what it worked on is deleted when it "
+        "ends: send the request again.",
+        extra={"state": str(job.state)},
+    )
+
+
+def _retry_task(again: Again) -> Job:
+    task, job = again.task, again.job
+    if task.standing == Standing.LEARNED:
+        raise WrongState(
+            f"Task {task.number} is learned: version {again.model.head}, from which the line goes "
+            f"on, was taught it.",
+            extra={"state": str(job.state)},
+        )
+    if job.state == State.SUCCEEDED:
+        status = again.session.scalar(select(Version.status).where(Version.job_id == job.id))
+        if status != "held":
+            raise WrongState(
+                f"The job has succeeded and its version is published. Task {task.number} is "
+                f"{task.standing}: learn it again with POST "
+                f"/v1/models/{again.model.name}/tasks/{task.number}/relearn.",
+                extra={"state": str(job.state)},
+            )
+        return learn_again(again)
+    if job.state == State.REJECTED and not held_for_data(job):
+        raise WrongState(
+            "The batch was rejected, and would be again: correct it and send it as a new task.",
+            extra={"state": str(job.state)},
+        )
+    find_next_state(job.state, Action.RETRY)
+    _queue_again(again)
+    return job
+
+
+def _queue_again(again: Again) -> None:
+    """Queue the job itself again, under the present recipe and gate of its model."""
+    session, model, job = again.session, again.model, again.job
+    before = job.state
+    patch = _choose_override(again)
+    # Now, since it depends on the state and the error, which are replaced below.
+    was_held = held_for_data(job)
+    if again.override is None and was_held:  # a retry means that the person has seen the findings
+        patch = {**patch, "data_report": "warn"}
+    former, parent = _without_resources(job.recipe), job.parent_version
+    job.recipe_override, job.recipe, job.gate = patch, _resolve_recipe(again, patch), model.gate
+    if was_held and job.recipe.get("data_report") != "hold":
+        _settle_findings(again.task)
+    # A new place makes this the newest job of its task again.
+    job.place, job.again = model.next_place, True
+    model.next_place += 1
+    # A person has asked, so that former failures do not count.
+    job.strikes, job.out_of_memory, job.error, job.progress = 0, 0, None, {}
+    if parent != model.head or former != _without_resources(job.recipe):
+        job.resume_on = None  # its snapshot is not used, so that it may run anywhere
+    set_resources(job)
+    # The parent is chosen at the next claim; a snapshot of another parent or recipe is ignored
+    # then.
+    job.not_before = job.parent_version = job.anytime = None
+    change_state(session, job, Action.RETRY, again.now)
+    audit_data: AuditData = {"from": before, "to": job.state}
+    record_action(
+        session, again.actor, Entry("job.retry", job.id, audit_data, model=model.id), again.now
+    )
+
+
+def _settle_findings(task: Task) -> None:
+    """Record the findings that held a batch as settled: they neither hold nor warn again."""
+    findings = task.report.get("data", {}).get("findings", [])
+    settled_kinds = {one["kind"] for one in findings if one["holds"]} | set(
+        task.report.get("settled", [])
+    )
+    task.report = {**task.report, "settled": sorted(settled_kinds)}
+
+
+def _without_resources(recipe: RecipeOut) -> dict[str, object]:
+    return {name: value for name, value in recipe.items() if name != "resources"}
+
+
+def learn_again(again: Again, action: str = "job.retry") -> Job:
+    """Create a new job for a task that already made a version. `action`: name in the audit trail.
+
+    Raises:
+        WrongState: its training data is gone.
+        InvalidRecipe: the recipe cannot be used.
+    """
+    session, model, task, last, now = again.session, again.model, again.task, again.job, again.now
+    patch = _choose_override(again)
+    fresh = new_job(model, task, patch, _resolve_recipe(again, patch), now, retry_of=last.id)
+    session.add(fresh)
+    session.flush()
+    text = f"Task {task.number} is learned again, after job {last.id}: the job waits for a worker."
+    job_log.add_line(session, fresh.id, ("info", text), now)
+    if task.held_out_deleted_at is not None:
+        text = (
+            "Its held-out images are gone: the new version is not measured on this task, and "
+            "limits on it pass."
+        )
+        job_log.add_line(session, fresh.id, ("warning", text), now)
+    record_creation(session, fresh, now, {"retry_of": last.id})
+    data: AuditData = {"retry_of": last.id, "task": task.number}
+    record_action(session, again.actor, Entry(action, fresh.id, data, model=model.id), now)
+    return fresh
+
+
+def _choose_override(again: Again) -> RecipePatch:
+    return again.job.recipe_override if again.override is None else again.override
+
+
+def _resolve_recipe(again: Again, patch: RecipePatch) -> RecipeOut:
+    """Return the complete recipe, after checking that the task's images exist and the job may
+    run."""
+    session, model, task = again.session, again.model, again.task
+    _require_images(task, again.job)
+    recipe = resolve(
+        again.catalogue,
+        model.scenario,
+        model.recipe,
+        patch,
+        architecture=model.architecture,
+        problem=model.problem,
+    ).recipe
+    check_next_task(session, again.catalogue, model, lineage.start_of(session, model), recipe)
+    work = work_of(session, model, task.number)
+    again.admission.check_job(again.catalogue, model.architecture, model.image, recipe, work)
+    return recipe
+
+
+def _open_job(session: Session, task: Task) -> Job | None:
+    query = select(Job).where(
+        Job.model_id == task.model_id, is_unfinished(Job.state), Job.task_id == task.id
+    )
+    return session.scalar(query.limit(1))
+
+
+def find_newest_job(session: Session, task: Task) -> Job:
+    """Return the newest job of a task; every task has one."""
+    query = select(Job).where(Job.task_id == task.id).order_by(Job.place.desc()).limit(1)
+    return session.scalars(query).one()
+
+
+def _require_images(task: Task, job: Job) -> None:
+    if words.can_relearn(task):
+        return
+    gone = task.data_deleted_at if task.data_deleted_at is not None else task.train_deleted_at
+    when = "" if gone is None else f" on {words.format_date(gone)}"
+    raise WrongState(
+        f"The training data of task {task.number} went{when}: upload the batch again.",
+        extra={"state": str(job.state), "training_data_deleted_at": format_rfc3339(gone)},
+    )

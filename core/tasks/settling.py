@@ -1,0 +1,194 @@
+"""Decisions of people about single tasks: continue without one, discard it, or learn it again.
+
+Each is one transaction under the lock of the model's row. Held versions are judged again
+afterwards, since the tasks that they must cover may have changed.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.admission.admission import NO_LIMITS, JobLimits
+from core.contract.patch import RecipePatch
+from core.contract.responses.audit import AuditData
+from core.contract.responses.job import JobOut
+from core.contract.responses.task import TaskOut
+from core.database.jobs import held_for_data
+from core.database.session import Database
+from core.database.tables import Model, Task
+from core.errors import NotFound, WrongState
+from core.jobs.job_response import build_job_response
+from core.lineage import lineage, words
+from core.lineage.coverage import list_taught_tasks
+from core.lineage.standing import DISCARDABLE, LACKED, Standing, derive_standing, open_tasks
+from core.recipe.stored import stored_override
+from core.requests.actor import Actor, Transaction, find_model
+from core.requests.audit import Entry, record_action
+from core.requests.resources import Resources
+from core.tasks import retries, task_response
+from core.usage import quota
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """A decision about a task: action in the audit trail, standing before it, and reason."""
+
+    action: str
+    before: Standing
+    reason: str | None
+
+
+def go_on(
+    db: Database, actor: Actor, model: str, number: int, reason: str | None
+) -> tuple[TaskOut, str | None]:
+    """Let a model's lineage continue without a task whose version is held: it is skipped.
+
+    Returns:
+        The task, and the id of a job of the model that may run next.
+
+    Raises:
+        NotFound: there is no such model or task.
+        WrongState: the task is not held; `extra["standing"]` is its standing.
+    """
+    with db.write() as session:
+        row, task, where = _lock_task(session, actor, model, number)
+        if where is not Standing.HELD:
+            raise _make_state_error(
+                row, task, where, "Only a task whose version is held can be passed over"
+            )
+        now = db.now(session)
+        lineage.skip_task(row, task, now)
+        decision = _Decision("task.continue", where, reason)
+        return _record_decision(Transaction(session, actor, now), row, task, decision)
+
+
+def discard_task(
+    db: Database, actor: Actor, model: str, number: int, reason: str | None
+) -> tuple[TaskOut, str | None]:
+    """Give up a task: no version has to cover it, and nothing waits for it.
+
+    Returns:
+        The task, and the id of a job of the model that may run next.
+
+    Raises:
+        NotFound: there is no such model or task.
+        WrongState: the task is open, or needs no decision.
+    """
+    with db.write() as session:
+        row, task, where = _lock_task(session, actor, model, number)
+        if where not in DISCARDABLE:
+            can = words.join_words([_format_standing(one) for one in DISCARDABLE], 10)
+            raise _make_state_error(row, task, where, f"A task can be discarded that is {can}")
+        now = db.now(session)
+        lineage.discard_task(row, task, now)
+        decision = _Decision("task.discard", where, reason)
+        return _record_decision(Transaction(session, actor, now), row, task, decision)
+
+
+def relearn_task(
+    resources: Resources,
+    actor: Actor,
+    model: str,
+    number: int,
+    override: RecipePatch | None,
+    limits: JobLimits = NO_LIMITS,
+) -> tuple[JobOut, bool]:
+    """Learn a task that the lineage lacks, from its head and before all waiting tasks.
+
+    Args:
+        override: recipe override that replaces that of its last job; None keeps it.
+
+    Returns:
+        The job, and True if it is new; an unfinished job of the task is returned instead of a new
+        one.
+
+    Raises:
+        NotFound: there is no such model or task.
+        WrongState: the lineage head was taught it, no version was made of it yet, or its training
+            images are gone (`extra["training_data_deleted_at"]`).
+        InvalidRecipe: the recipe cannot be used.
+        JobTooLarge: the job exceeds the limits.
+        TooManyRequests: the owner has no room for another open job.
+    """
+    db, catalogue = resources.db, resources.catalogue
+    override = None if override is None else stored_override(catalogue, override)
+    with db.write() as session:
+        row, task, task_standing = _lock_task(session, actor, model, number)
+        last = retries.find_newest_job(session, task)
+        is_lacked = task.standing in LACKED
+        if (
+            task_standing in (Standing.QUEUED, Standing.RUNNING)
+            and is_lacked
+            # A request with another recipe must not seem accepted while the old one is learned.
+            and override in (None, last.recipe_override)
+        ):
+            return build_job_response(session, last), False
+        if task_standing not in LACKED:
+            raise _make_state_error(
+                row, task, task_standing, _why_not(session, row, task, task_standing)
+            )
+        now = db.now(session)
+        request = retries.Again(
+            session, actor, catalogue, row, task, last, override, now, limits.admission
+        )
+        new = retries.learn_again(request, "task.relearn")
+        quota.take_turn(session, row.owner_id, limits.max_open_jobs)
+        return build_job_response(session, new), True
+
+
+def _why_not(session: Session, model: Model, task: Task, where: Standing) -> str:
+    """Say why a task cannot be learned again."""
+    if where is Standing.LEARNED and task.number in list_taught_tasks(
+        lineage.head_of(session, model).manifest
+    ):
+        return f"Version {model.head}, from which the line goes on, was taught it"
+    if where in (Standing.QUEUED, Standing.RUNNING):
+        return "Its job is under way"
+    if where is Standing.REJECTED and not held_for_data(retries.find_newest_job(session, task)):
+        return "Its archive cannot be used: upload the batch again"
+    return f"Retry its job: POST /v1/jobs/{retries.find_newest_job(session, task).id}/retry"
+
+
+def _lock_task(
+    session: Session, actor: Actor, model: str, number: int
+) -> tuple[Model, Task, Standing]:
+    """Lock the model's row, and return it with the task and its standing."""
+    row = find_model(session, actor, model, lock=True)
+    # After the model's row, as in a publish; another order could deadlock.
+    query = select(Task).where(Task.model_id == row.id, Task.number == number)
+    task = session.scalar(query.with_for_update().execution_options(populate_existing=True))
+    if task is None:
+        raise NotFound(f"The model has no task {number}.")
+    return row, task, derive_standing(task, open_tasks(session, row.id).get(number))
+
+
+def _record_decision(
+    transaction: Transaction, model: Model, task: Task, decision: _Decision
+) -> tuple[TaskOut, str | None]:
+    """Judge held versions again and record the decision; return the task and the next job."""
+    session, actor, now = transaction.session, transaction.actor, transaction.now
+    session.flush()
+    published = lineage.judge_again(session, model, now)
+    data: AuditData = {
+        "model": model.id,
+        "number": task.number,
+        "from": str(decision.before),
+        "reason": decision.reason,
+        "published": published,
+    }
+    record_action(session, actor, Entry(decision.action, task.id, data, model=model.id), now)
+    session.flush()
+    return task_response.build_task_response(session, model, task), lineage.waiting_job(
+        session, model
+    )
+
+
+def _make_state_error(model: Model, task: Task, where: Standing, why: str) -> WrongState:
+    name = words.describe_task(task)
+    text = f"{name[0].upper()}{name[1:]} is {_format_standing(where)}. {why}."
+    return WrongState(text, extra={"state": str(where), "standing": str(where)})
+
+
+def _format_standing(where: Standing) -> str:
+    return str(where).replace("_", " ")

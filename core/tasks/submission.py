@@ -1,0 +1,498 @@
+"""Submission of a batch to a model: a preview, and the transaction that accepts it.
+
+The response to a repeated batch is the existing task (`core.tasks.repeats`). Any other batch is
+accepted in one transaction after its archive is safe in the store. It adds task, queued job with
+its resolved recipe, event, audit row and idempotency record. A failed transaction leaves no
+archive.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.admission.admission import ANY, Admission, Work
+from core.admission.applicability import check_recipe_after
+from core.contract.catalogue import Catalogue
+from core.contract.patch import RecipePatch
+from core.contract.reports.report import Report
+from core.contract.responses.audit import AuditData
+from core.contract.responses.task import Accepted
+from core.database import job_log
+from core.database import jobs as job_rows
+from core.database.session import Database, clock_of
+from core.database.tables import Job, Model, Task
+from core.failpoints import hit_failpoint
+from core.ids import new_id
+from core.jobs import jobs
+from core.jobs.job_response import build_job_response as shown_job
+from core.jobs.job_response import is_stopped
+from core.lineage.outlook import describe_outlook
+from core.lineage.standing import Standing
+from core.lineage.words import can_relearn
+from core.recipe.resolve import Resolved, resolve
+from core.recipe.stored import stored_override
+from core.requests import idempotency
+from core.requests.actor import Actor, find_model, find_model_row
+from core.requests.audit import Entry, record_action
+from core.retention import archives
+from core.storage import Store
+from core.tasks import batch_report, repeats, retries
+from core.tasks.batch_plan import BatchInModel, Past, Plan, read_columns, read_past
+from core.tasks.class_names import compare_names
+from core.tasks.expected_job import find_expected_s
+from core.tasks.sent_batch import Answer, Batch, Done, archive_key, make_task
+from core.tasks.task_response import build_task_response as shown_task
+from core.tasks.task_response import to_json
+from core.uploads.archive_keeping import store_archive
+from core.uploads.whole_uploads import Whole, delete_pieces, delete_upload_rows
+from core.usage import quota, stored_bytes
+
+
+@dataclass(frozen=True)
+class LockedModel:
+    """A model whose row is locked until the transaction ends.
+
+    Attributes:
+        now: seconds since 1970 by the database's clock.
+        is_stopped: True if a task stops the model.
+    """
+
+    model: Model
+    now: float
+    is_stopped: bool
+
+
+Add = Callable[[Session, LockedModel], Done[Answer]]
+"""Function that adds the rows of an accepted batch to a locked model."""
+
+
+def check_admission(
+    db: Database,
+    actor: Actor,
+    model: str,
+    *,
+    max_open_jobs: int,
+    max_bytes: int,
+    length: int | None,
+) -> None:
+    """Check before a body is read that the model exists and its owner has room.
+
+    Args:
+        max_open_jobs: jobs that the owner may have.
+        max_bytes: bytes that the owner may store; 0 for no limit.
+        length: bytes of the body; None if the client did not say.
+
+    Raises:
+        NotFound: the caller sees no such model.
+        TooManyRequests: the owner has `max_open_jobs` unfinished jobs.
+        StorageFull, BodyTooLarge: see `core.usage.quota`.
+    """
+    open_jobs = quota.count_open_jobs(Model.owner_id).scalar_subquery()
+    with db.read(one_statement=True) as session:
+        row, count = find_model_row(session, actor, model, select(Model, open_jobs))
+    quota.require_turn(count, max_open_jobs)
+    quota.require_room(db, row.owner_id, max_bytes, length)
+
+
+def require_model(db: Database, actor: Actor, model: str) -> None:
+    """Check that the caller sees the model.
+
+    Raises:
+        NotFound: there is no such model.
+    """
+    with db.read() as session:
+        find_model(session, actor, model)
+
+
+def read_known_classes(db: Database, actor: Actor, model: str) -> set[str]:
+    """Return the class names that a new batch of the model is compared with.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
+    with db.read() as session:
+        return batch_report.known_classes(session, find_model(session, actor, model))
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A batch that is sent to a model.
+
+    Attributes:
+        repeat: idempotency key, if the request has one.
+        max_bytes: bytes that the model's owner may store; 0 for no limit.
+        max_open_jobs: jobs that the owner may have; 0 for no limit.
+        admission: limits on the job.
+        upload: resumable upload that the batch came by; a task uses it up, a check does not.
+    """
+
+    db: Database
+    store: Store
+    catalogue: Catalogue
+    actor: Actor
+    model: str
+    batch: Batch
+    repeat: idempotency.Request | None = None
+    max_bytes: int = 0
+    max_open_jobs: int = 0
+    admission: Admission = ANY
+    upload: Whole | None = None
+
+    def preview(self) -> Report:
+        """Return the report of submitting this batch without doing it (`?validate=only`).
+
+        Raises:
+            NotFound, LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit`.
+        """
+        return self.build_report(self.in_model())
+
+    def build_report(self, there: BatchInModel) -> Report:
+        """Return the facts about the batch that its names and sizes show."""
+        batch, directory = self.batch, self.batch.directory
+        report: Report = {
+            "valid": True,
+            "sha256": batch.sha256,
+            "bytes": batch.bytes,
+            "media_type": directory.media_type,
+            "layout": directory.layout,
+            "classes": directory.classes,
+            "n_train": directory.n_train,
+            "n_test": directory.n_test,
+            "ignored": directory.ignored,
+            "notes": list(directory.notes),
+            "report": batch_report.build_report(
+                directory, there.names, batch.duplicates_policy, batch.conflicts_policy
+            ),
+            "checked": batch_report.CHECKED,
+            "not_checked": batch_report.not_checked(directory),
+            "recipe": there.resolved.recipe,
+            "warnings": [
+                *there.resolved.warnings,
+                *batch_report.list_warnings(directory, there.names),
+                *batch_report.warn_of_few(directory, there.names),
+                *self._warn_of_repeats(there.same, there.expected_s),
+            ],
+            "expected_s": there.expected_s,
+        }
+        if there.repeats is not None:
+            report["repeats"] = there.repeats
+        return report
+
+    def submit(self) -> Done[Accepted]:
+        """Make the batch the model's next task, unless it repeats one (see
+        `core.tasks.repeats`).
+
+        Raises:
+            NotFound: the model or the upload is gone.
+            StorageFull, TooManyRequests: the owner has no room in the store or in the queue.
+            LabelsInvalid: the model does not know a class (data scenario).
+            InvalidRecipe: the resolved recipe cannot be used.
+            JobTooLarge: the job exceeds the limits of `admission`.
+            IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
+        """
+        override = stored_override(self.catalogue, self.batch.override)
+        task_id = new_id("tsk")
+        planned = self._plan_in_model(plans_known=False)  # errors are raised before any bytes move
+        if planned is None and (response_of_known := self._answer_known()) is not None:
+            return response_of_known
+        batch_in_model = planned or self.in_model()
+
+        add_task = partial(self._add_task, batch_in_model, override, task_id)
+        return self.commit(batch_in_model, archive_key(task_id), add_task, self.upload)
+
+    def _add_task(
+        self,
+        there: BatchInModel,
+        override: RecipePatch,
+        task_id: str,
+        session: Session,
+        locked: LockedModel,
+    ) -> Done[Accepted]:
+        """Add the task and its job, or respond to a batch that repeats a task by now."""
+        model, now = locked.model, locked.now
+        unchanged = read_columns(model) == there.row
+        # Tasks are added under the lock of their model, and `next_task` rises with each: if it has
+        # not changed, there is still none with the same content where there was none.
+        is_first = unchanged and not there.same
+        same = [] if is_first else repeats.find_same(session, model, self.batch.sent)
+        repeated = self._respond_to_repeat(session, model, same, now)
+        if repeated is not None:
+            return repeated
+        # Planned again only if the model has changed meanwhile, as by another batch.
+        plan = (
+            there.plan if unchanged else self.make_plan(session, self._read_past(session, model.id))
+        )
+        task = self._make_task(there, plan, same, task_id, locked)
+        job = jobs.new_job(model, task, override, plan.resolved.recipe, now)
+        job.warnings = plan.missing
+        session.add(task)
+        # Before the job, which has a foreign key to the task.
+        session.flush()
+        session.add(job)
+        session.flush()
+        job_rows.record_creation(session, job, now, lines=job_log.lines_of_task(task))
+        data: AuditData = {
+            "model": model.id,
+            "number": task.number,
+            "sha256": self.batch.sha256,
+            "job": job.id,
+        }
+        record_action(session, self.actor, Entry("task.submit", task.id, data, model=model.id), now)
+        response: Accepted = {
+            "task": to_json(model, task, job, Standing.QUEUED),
+            "job": shown_job(session, job, model, may_be_stopped=locked.is_stopped),
+            "expected_s": there.expected_s,
+        }
+        return Done(response, job.id)
+
+    def _make_task(
+        self,
+        there: BatchInModel,
+        plan: Plan,
+        same: Sequence[repeats.Same],
+        task_id: str,
+        locked: LockedModel,
+    ) -> Task:
+        """Return the task of the batch with its report and warnings."""
+        batch, directory = self.batch, self.batch.directory
+        policies = batch.duplicates_policy, batch.conflicts_policy
+        report = batch_report.build_report(directory, there.names, *policies)
+        warnings = [
+            *plan.resolved.warnings,
+            *batch_report.list_warnings(directory, there.names),
+            *self._warn_of_repeats(same, there.expected_s),
+        ]
+        task = make_task(locked.model, batch, task_id, report, warnings, locked.now)
+        task.content_turn = repeats.next_turn(same, task.content_sha256)
+        return task
+
+    def _answer_known(self) -> Done[Accepted] | None:
+        """Respond to a batch that repeats a task, without its archive.
+
+        Return None if there is no such task any more.
+        """
+        db, spent = self.db, self.upload
+        with db.write() as session:
+            now = db.now(session)
+            replay = idempotency.find_replay(session, self.actor, self.repeat)
+            if replay is not None:
+                return _build_replay(replay)
+            model = find_model(session, self.actor, self.model, lock=True)
+            same = repeats.find_same(session, model, self.batch.sent)
+            response = self._respond_to_repeat(session, model, same, now)
+            if response is None:
+                return None
+            self._store_response(session, response, now)
+            if spent is not None:
+                delete_upload_rows(session, self.actor, spent, now)
+                stored_bytes.mark_outdated(session, spent.owner_id)
+            if response.is_new:
+                quota.take_turn(
+                    session, model.owner_id, self.max_open_jobs, is_locked=spent is not None
+                )
+        if spent is not None:
+            delete_pieces(self.store, spent)
+        return response
+
+    def _respond_to_repeat(
+        self, session: Session, model: Model, same: Sequence[repeats.Same], now: float
+    ) -> Done[Accepted] | None:
+        """Return the response to a batch that repeats a task.
+
+        The caller holds the lock on the model's row. A held task is retried if the request names a
+        recipe that differs from that of its job.
+        """
+        same_task = None if self.batch.again else repeats.answer_of(same)
+        if same_task is None:
+            return None
+        job, is_new = repeats.job_of(session, same_task), False
+        repeated_json = repeats.to_json(same_task, job)
+        if same_task.is_held and self._is_other_recipe(model, job):
+            if not can_relearn(same_task.task):
+                return None  # its images are gone, but the batch has them: learn it as a new task
+            override = stored_override(self.catalogue, self.batch.override)
+            request = retries.Again(
+                session,
+                self.actor,
+                self.catalogue,
+                model,
+                same_task.task,
+                job,
+                override,
+                now,
+                self.admission,
+            )
+            job, is_new = retries.learn_again(request), True
+        session.flush()
+        response: Accepted = {
+            "task": shown_task(session, model, same_task.task),
+            "job": shown_job(session, job, model),
+            "repeats": repeated_json,
+        }
+        return Done(response, job.id, is_new=is_new, needs_archive=False)
+
+    def _is_other_recipe(self, model: Model, job: Job) -> bool:
+        """Return True if the request names a recipe that resolves to another one than the job's."""
+        if self.batch.recipe is None:
+            return False
+        requested = resolve(
+            self.catalogue,
+            model.scenario,
+            model.recipe,
+            self.batch.recipe,
+            architecture=model.architecture,
+            problem=model.problem,
+        )
+        return requested.recipe != job.recipe
+
+    def _store_response(self, session: Session, done: Done[Any], now: float) -> None:
+        """Store the response for the idempotency key."""
+        response = idempotency.Response(done.status, done.headers, done.response)
+        idempotency.store_response(session, self.actor, self.repeat, response, now)
+        session.flush()
+
+    def commit(
+        self, there: BatchInModel, key: str, add: Add[Answer], spent: Whole | None = None
+    ) -> Done[Answer]:
+        """Move the archive into the store and accept it in one transaction.
+
+        Args:
+            there: the batch in its model.
+            key: key of the archive in the store.
+            add: function that adds the rows.
+            spent: upload whose bytes the archive has; it is removed.
+
+        Raises:
+            NotFound, StorageFull, TooManyRequests, IdempotencyMismatch, IdempotencyInFlight: see
+            `submit`. Errors of `add_task` pass through.
+        """
+        db, actor, size, owner_id = self.db, self.actor, self.batch.bytes, there.owner_id
+        # its pieces were counted when they came
+        is_counted = spent is not None and spent.owner_id == owner_id
+        if not is_counted:
+            quota.require_room(db, owner_id, self.max_bytes, size)
+        with (
+            store_archive(db, self.store, key, self.batch.path, archives.find_used),
+            db.write() as session,
+        ):
+            # Tests kill the process here: the archive is stored, and no row names it.
+            hit_failpoint("submit-stored")
+            replay = idempotency.find_replay(session, actor, self.repeat)
+            if replay is not None:
+                # No row names this copy of the archive, whose key is new with each request.
+                self.store.delete(key)
+                return _build_replay(replay)
+            # By id, since the name may belong to another model by now.
+            locked = _lock_model(session, actor, there.model_id)
+            model, now = locked.model, locked.now
+            done = add(session, locked)
+            if spent is not None:
+                delete_upload_rows(session, actor, spent, now)
+            self._store_response(session, done, now)
+            if not is_counted:
+                quota.take_room(
+                    session, model.owner_id, self.max_bytes, size if done.needs_archive else 0
+                )
+            elif not done.needs_archive:
+                stored_bytes.mark_outdated(session, owner_id)
+            if done.is_new:
+                # In all other cases, a statement above has changed the owner's row already.
+                is_locked = not (is_counted and done.needs_archive)
+                quota.take_turn(session, model.owner_id, self.max_open_jobs, is_locked=is_locked)
+        hit_failpoint("submit-committed")
+        if not done.needs_archive:
+            # A concurrent request has added the task. After a crash here, the sweep removes the
+            # archive.
+            self.store.delete(key)
+        if spent is not None:
+            hit_failpoint("upload-spent")
+            delete_pieces(self.store, spent)
+        return done
+
+    def in_model(self) -> BatchInModel:
+        """Return the batch in its model as that is now; for errors see `preview`."""
+        batch_in_model = self._plan_in_model(plans_known=True)
+        assert batch_in_model is not None
+        return batch_in_model
+
+    def _plan_in_model(self, *, plans_known: bool) -> BatchInModel | None:
+        """Plan how the model would take in this batch now.
+
+        Args:
+            plans_known: plan also a batch that repeats a task; otherwise return None for it.
+        """
+        with self.db.read() as session:
+            past = self._read_past(session, self.model)
+            model = past.model
+            answered = None if self.batch.again else repeats.answer_of(past.same)
+            if answered is not None and not plans_known:
+                return None
+            plan = self.make_plan(session, past)
+            known_names = batch_report.known_classes(session, model)
+            directory = self.batch.directory
+            images = (directory.n_train, past.held_out + directory.n_test)
+            expected_s = find_expected_s(
+                session, self.catalogue, model, plan.resolved.recipe, *images
+            )
+            row = read_columns(model)
+            repeated_json = None
+            if answered is not None:
+                repeated_json = repeats.to_json(answered, repeats.job_of(session, answered))
+        # Outside of a transaction that locks the model, since this may take a second.
+        names = compare_names(self.batch.directory.classes, known_names)
+        return BatchInModel(row, plan, names, expected_s, past.same, repeated_json)
+
+    def _read_past(self, session: Session, model: str) -> Past:
+        return read_past(session, self.actor, model, self.batch.sent)
+
+    def make_plan(self, session: Session, past: Past) -> Plan:
+        """Return the recipe of the batch, with all warnings about the batch in this model.
+
+        Raises:
+            LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit`.
+        """
+        batch, catalogue, model = self.batch, self.catalogue, past.model
+        batch_report.check_classes(model, batch.directory)
+        resolved = resolve(
+            catalogue,
+            model.scenario,
+            model.recipe,
+            batch.override,
+            architecture=model.architecture,
+            problem=model.problem,
+        )
+        work = Work(max(1, model.next_task), past.learned + batch.directory.n_train)
+        self.admission.check_job(catalogue, model.architecture, model.image, resolved.recipe, work)
+        ahead = describe_outlook(session, model, past.before.head, past.tasks)
+        warnings = [
+            *resolved.warnings,
+            *check_recipe_after(session, catalogue, model, past.before, resolved.recipe),
+            *batch_report.one_class(session, model, batch.directory),
+            *ahead.missing,
+            *ahead.notes,
+        ]
+        return Plan(Resolved(resolved.recipe, warnings), ahead.missing)
+
+    def _warn_of_repeats(self, same: Sequence[repeats.Same], expected_s: float | None) -> list[str]:
+        """Return the warnings about a repeated batch that is learned all the same."""
+        again, size = self.batch.again, self.batch.bytes
+        if not again and repeats.answer_of(same) is not None:
+            return []
+        return repeats.warn_of(same, again=again, size=size, expected_s=expected_s)
+
+
+def _lock_model(session: Session, actor: Actor, model_id: str) -> LockedModel:
+    """Lock a model's row, and read with the same statement what adding a task needs besides."""
+    query = select(Model, clock_of(session), is_stopped(Model.id))
+    row = find_model_row(session, actor, model_id, query, lock=True)
+    return LockedModel(row[0], float(row[1]), bool(row[2]))
+
+
+def _build_replay(replay: idempotency.Replay) -> Done[Any]:
+    """Return the first response again."""
+    job = replay.headers.get("Location", "").rpartition("/")[2]
+    return Done(replay.body, job, is_new=replay.status == 202, is_replay=True)

@@ -1,0 +1,236 @@
+"""Images of a task: a list, one image as a picture, and several on a sheet.
+
+They are read from the task's dataset by memory map, once the blob is verified. `find_part` uses
+only the database. The other functions read the blob, so they run where an API process does its
+heavy work.
+"""
+
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+from sqlalchemy import select
+
+from core.contract.responses.task_image import Split, TaskImagePage
+from core.database.session import Database
+from core.database.tables import Model, Task
+from core.errors import Gone, Invalid, NotFound, StoreCorrupt, WrongState
+from core.ingest.dataset import Images, Labels, open_dataset
+from core.requests.actor import Actor, files_of, find_model
+from core.requests.pages import decode_cursor, encode_cursor
+from core.requests.times import format_rfc3339
+from core.retention import damage
+from core.storage import Blobs
+
+MAX_TILES = 64
+"""Maximum number of images of one sheet."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a task's data: digest of its dataset, and labels that its numbers stand for."""
+
+    task: int
+    split: Split
+    sha256: str
+    labels: list[str]
+
+    def build_etag(self, rows: Sequence[int]) -> str:
+        """Return the ETag of a picture of these images."""
+        # The images of a digest never change, so that the pictures need not be made for the tag.
+        named = f"{self.sha256} {' '.join(map(str, rows))}"
+        return f'"{hashlib.sha256(named.encode()).hexdigest()[:32]}"'
+
+
+def find_part(db: Database, actor: Actor, model: str, number: int, split: Split) -> Part:
+    """Return a part of a task's data.
+
+    Raises:
+        NotFound: the caller sees no such model or task, or the task's data was deleted.
+        Gone: the part is not retained: it was only counted, or its retention time is over.
+        WrongState: the batch is not decoded yet, or was rejected.
+        StoreCorrupt: its dataset is known to be damaged.
+    """
+    with db.read() as session:
+        owner = find_model(session, actor, model)
+        task = session.scalar(select(Task).where(Task.model_id == owner.id, Task.number == number))
+        if task is None:
+            raise NotFound(f"The model has no task {number}.")
+        sha256 = _find_digest(owner, task, split)
+        damage.refuse_any(session, owner.id, [Blobs.make_key(sha256)])
+        return Part(number, split, sha256, _list_labels(owner, task))
+
+
+@contextmanager
+def guard_reading(db: Database, actor: Actor, model: str, part: Part) -> Iterator[None]:
+    """Guard code that reads a part, whose data may be deleted between the query and the read.
+
+    Raises:
+        NotFound, Gone: raised in place of `StoreCorrupt` if the part has been deleted meanwhile,
+        see `find_part`.
+        StoreCorrupt: otherwise; the message says what is damaged and what to do.
+    """
+    try:
+        with files_of(db, actor, model):
+            yield
+    except StoreCorrupt:
+        find_part(db, actor, model, part.task, part.split)
+        raise
+
+
+def list_images(
+    blobs: Blobs, part: Part, *, label: str | None, limit: int, cursor: str | None
+) -> TaskImagePage:
+    """Return a page of the images of a part, or of one class in it.
+
+    Raises:
+        Invalid: the part has no such class, or the cursor belongs to another list.
+    """
+    after = -1 if cursor is None else int(decode_cursor(cursor, int))
+    if label is not None and label not in part.labels:
+        raise Invalid(
+            f"Task {part.task} has no class {label[:100]!r}.",
+            fields=[{"field": "class", "message": "unknown"}],
+        )
+    _, labels = _open_arrays(blobs, part)
+    rows = (
+        np.arange(len(labels))
+        if label is None
+        else np.flatnonzero(labels == part.labels.index(label))
+    )
+    # One more than the page shows tells if there is a next page.
+    page_rows = rows[np.searchsorted(rows, after, side="right") :][: limit + 1].tolist()
+    return {
+        "items": [{"index": row, "label": part.labels[labels[row]]} for row in page_rows[:limit]],
+        "total": len(rows),
+        "next_cursor": encode_cursor(page_rows[limit - 1]) if len(page_rows) > limit else None,
+    }
+
+
+def render_task_image(blobs: Blobs, part: Part, row: int) -> bytes:
+    """Return one image as PNG, pixel by pixel.
+
+    Raises:
+        NotFound: the part has fewer images.
+    """
+    images, _ = _open_arrays(blobs, part)
+    if row >= len(images):
+        raise NotFound(
+            f"The {part.split} part of task {part.task} has {len(images)} images, from 0 on."
+        )
+    return render_image(images[row])
+
+
+def contact_sheet(blobs: Blobs, part: Part, rows: Sequence[int]) -> bytes:
+    """Return these images side by side as one PNG, in the given order.
+
+    Raises:
+        Invalid: the part has fewer images.
+    """
+    images, _ = _open_arrays(blobs, part)
+    if max(rows) >= len(images):
+        raise Invalid(
+            f"The {part.split} part of task {part.task} has {len(images)} images: {max(rows)} is "
+            f"none of them.",
+            fields=[{"field": "rows", "message": f"0 to {len(images) - 1}"}],
+        )
+    return render_sheet(images[list(rows)])
+
+
+def parse_rows(text: str) -> list[int]:
+    """Return the numbers in a text such as `1,5,7`; the route has checked that they are numbers.
+
+    Raises:
+        Invalid: there are more than a sheet takes.
+    """
+    rows = [int(number) for number in text.split(",")]
+    if len(rows) > MAX_TILES:
+        raise Invalid(
+            f"A sheet shows {MAX_TILES} images at most, and {len(rows)} are asked for.",
+            fields=[{"field": "rows", "message": f"at most {MAX_TILES}"}],
+        )
+    return rows
+
+
+def _open_arrays(blobs: Blobs, part: Part) -> tuple[Images, Labels]:
+    """Return images and labels of the part as arrays."""
+    return open_dataset(blobs.fetch_file(part.sha256))
+
+
+def _find_digest(model: Model, task: Task, split: Split) -> str:
+    """Return the digest of a part's dataset; for errors see `find_part`."""
+    if task.data_deleted_at is not None:
+        raise NotFound(
+            f"The data of task {task.number} was deleted on {format_rfc3339(task.data_deleted_at)}."
+        )
+    is_train = split == "train"
+    sha256 = task.train_sha256 if is_train else task.held_out_sha256
+    deleted_at = task.train_deleted_at if is_train else task.held_out_deleted_at
+    if deleted_at is not None:
+        why = (
+            "training images are kept for the days that the model's training_data_days says"
+            if is_train
+            else 'the model keeps counts of held-out images alone ("held_out": "counts")'
+            if model.held_out == "counts"
+            else "its batch was given up"
+        )
+        part_name = "training" if is_train else "held-out"
+        raise Gone(
+            f"The {part_name} images of task {task.number} went on {format_rfc3339(deleted_at)}: "
+            f"{why}."
+        )
+    if sha256 is None:
+        raise WrongState(
+            f"Task {task.number} has no images yet: its batch is decoded when its job begins, or "
+            f"was rejected then.",
+            extra={"state": task.standing or "queued"},
+        )
+    return sha256
+
+
+def _list_labels(model: Model, task: Task) -> list[str]:
+    """Return the labels that numbers in a task's datasets stand for, see `core.ingest.ingest`."""
+    return list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
+
+
+COLUMNS = 8
+"""Tiles in a row of a sheet."""
+TILE_PIXELS = 128
+"""Largest side of a tile in pixels; larger images are reduced."""
+
+
+def render_image(image: Images) -> bytes:
+    """Return an image uint8 [S, S, C], C 1 (grey) or 3 (RGB), as PNG with the same pixels."""
+    return _encode_png(_convert_image(image))
+
+
+def render_sheet(images: Images) -> bytes:
+    """Return images uint8 [N, S, S, C] as a PNG sheet, row by row, filled with black."""
+    tiles = [_make_tile(image) for image in images]
+    # All images of a dataset have one size.
+    side, columns = tiles[0].width, min(len(tiles), COLUMNS)
+    whole = Image.new(tiles[0].mode, (columns * side, -(-len(tiles) // columns) * side))
+    for place, tile in enumerate(tiles):
+        whole.paste(tile, (place % columns * side, place // columns * side))
+    return _encode_png(whole)
+
+
+def _make_tile(image: Images) -> Image.Image:
+    picture = _convert_image(image)
+    if picture.width <= TILE_PIXELS:
+        return picture
+    return picture.resize((TILE_PIXELS, TILE_PIXELS), Image.Resampling.BOX)
+
+
+def _convert_image(image: Images) -> Image.Image:
+    return Image.fromarray(np.ascontiguousarray(image[:, :, 0] if image.shape[2] == 1 else image))
+
+
+def _encode_png(picture: Image.Image) -> bytes:
+    out = io.BytesIO()
+    picture.save(out, "PNG")
+    return out.getvalue()

@@ -1,0 +1,116 @@
+"""A task as responses show it: batch, newest job, standing, and accuracy then and now."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select, tuple_
+from sqlalchemy.orm import Session
+
+from core.contract.responses.task import TaskOut
+from core.database.tables import Job, Model, Result, Task
+from core.lineage import words
+from core.lineage.standing import Standing, read_standings
+from core.requests.times import format_rfc3339
+from core.versions.versions import newest_published
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Versions that were taught a task.
+
+    Attributes:
+        version: newest version that the task made.
+        accuracy_then: accuracy of that version on the task, in [0, 1].
+        accuracy_now: accuracy of the newest published version on the task, in [0, 1].
+    """
+
+    version: int | None = None
+    accuracy_then: float | None = None
+    accuracy_now: float | None = None
+
+
+NOT_LEARNED = Learned()
+
+
+def of_tasks(session: Session, model: Model, tasks: Sequence[Task]) -> list[TaskOut]:
+    """Return tasks with their newest job, standing, and accuracy when learned and now."""
+    newest: dict[str, Job] = {}
+    published: dict[int, int] = {}
+    ids = [task.id for task in tasks]
+    # Ascending, so that the newest job and version of each task remain.
+    for job in session.scalars(select(Job).where(Job.task_id.in_(ids)).order_by(Job.place)):
+        newest[str(job.task_id)] = job
+        if job.version is not None and job.task_number is not None:
+            published[job.task_number] = job.version
+    where = read_standings(session, model.id, tasks)
+    latest = newest_published(session, model.id)
+    cells: dict[tuple[int, int], float] = {}
+    published_cells = [(version, number) for number, version in published.items()]
+    version_numbers = {latest, *published.values()} - {None}
+    query = select(Result.version, Result.task, Result.correct, Result.total).where(
+        Result.model_id == model.id,
+        Result.version.in_(sorted(version_numbers, key=lambda v: v or 0)),
+        Result.task.in_([t.number for t in tasks]),
+        tuple_(Result.version, Result.task).in_(
+            [*published_cells, *((latest, t.number) for t in tasks)]
+        ),
+    )
+    for cell in session.execute(query):
+        if cell.total:
+            cells[cell.version, cell.task] = cell.correct / cell.total
+    items = []
+    for task in tasks:
+        version = published.get(task.number)
+        then = cells.get((version, task.number)) if version is not None else None
+        now = None
+        if version is not None and latest is not None:
+            # This holds after a deletion too: earlier cells remain, and later versions have none.
+            now = cells.get((latest, task.number))
+        items.append(
+            to_json(
+                model,
+                task,
+                newest.get(task.id),
+                where[task.number],
+                Learned(version, then, now),
+            )
+        )
+    return items
+
+
+def build_task_response(session: Session, model: Model, task: Task) -> TaskOut:
+    """Return one task of a model as responses show it."""
+    return of_tasks(session, model, [task])[0]
+
+
+def to_json(
+    model: Model, task: Task, job: Job | None, standing: Standing, learned: Learned = NOT_LEARNED
+) -> TaskOut:
+    """Return a task in the contract's form.
+
+    Args:
+        job: newest job of the task.
+    """
+    return {
+        "id": task.id,
+        "number": task.number,
+        "name": task.name,
+        "sha256": task.sha256,
+        "bytes": task.bytes,
+        "classes": task.classes,
+        "n_train": task.n_train,
+        "n_held_out": task.n_held_out,
+        "report": task.report,
+        "job": job.id if job is not None else None,
+        "state": str(job.state) if job is not None else None,
+        "standing": str(standing),
+        "recipe": job.recipe if job is not None else None,
+        "version": learned.version,
+        "accuracy_when_learned": learned.accuracy_then,
+        "accuracy_now": learned.accuracy_now,
+        "training_data_until": format_rfc3339(words.kept_until(model, task)),
+        "can_relearn": words.can_relearn(task),
+        "data_deleted_at": format_rfc3339(task.data_deleted_at),
+        "created_at": format_rfc3339(task.created_at),
+        "warnings": list(task.warnings),
+    }

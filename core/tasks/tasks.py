@@ -1,0 +1,160 @@
+"""Tasks: list and show them, and delete a task's images.
+
+`core.tasks.submission` accepts new ones.
+"""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.manifest import FEATURES, REST
+from core.contract.responses.audit import AuditData
+from core.contract.responses.task import TaskOut, TaskPage
+from core.database import deliveries
+from core.database.jobs import change_state
+from core.database.session import Database
+from core.database.states import LEASED, UNFINISHED, Action, State
+from core.database.tables import Job, Model, Part, Task, Version
+from core.errors import NotFound, WrongState
+from core.requests.actor import Actor, find_model
+from core.requests.audit import Entry, record_action
+from core.requests.pages import Page, read_page
+from core.retention import answers
+from core.retention.totals import forget_totals
+from core.retention.unused import delete_unused
+from core.storage import Blobs, Store
+from core.tasks import repeats
+from core.tasks.task_response import build_task_response, of_tasks
+from core.usage import stored_bytes
+
+
+def list_tasks(db: Database, actor: Actor, model: str, limit: int, cursor: str | None) -> TaskPage:
+    """Return a page of a model's tasks, in order.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        query = select(Task).where(Task.model_id == row.id)
+        tasks: Page[Task] = read_page(session, query, Task.number, limit, cursor)
+        return {"items": of_tasks(session, row, tasks.rows), "next_cursor": tasks.next_cursor}
+
+
+def read(db: Database, actor: Actor, model: str, number: int) -> TaskOut:
+    """Return one task.
+
+    Raises:
+        NotFound: the caller sees no such model or task.
+    """
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        return build_task_response(session, row, _find_task(session, row, number))
+
+
+def delete_data(
+    db: Database, store: Store, blobs: Blobs, actor: Actor, model: str, number: int
+) -> None:
+    """Delete a task's images: archive, training part and held-out part.
+
+    Repeating the call changes nothing. Replayed images are dropped by the next version, and later
+    cells of the accuracy matrix are null. A running job of the model has the images in its memory:
+    it is released, and continues without them.
+
+    Raises:
+        NotFound: the caller sees no such model or task.
+        WrongState: its job is not finished.
+    """
+    done = None
+    while done is None:
+        with db.write() as session:
+            done = _mark_deleted(db, session, actor, model, number)
+    # Files go after the commit: if it failed, rows would refer to deleted ones.
+    for key in done[0]:
+        store.delete(key)
+    delete_unused(db, blobs, done[1])
+
+
+def _mark_deleted(
+    db: Database, session: Session, actor: Actor, model: str, number: int
+) -> tuple[list[str], list[str]] | None:
+    """Mark a task's images as deleted, and return the keys and digests to delete.
+
+    Locks are taken in the order of a publish (job, model, task); another order could deadlock.
+
+    Returns:
+        Keys and digests, or None if a job was claimed meanwhile and the caller must try again.
+    """
+    unlocked_model = find_model(session, actor, model)
+    leased = (
+        Job.model_id == unlocked_model.id,
+        Job.place.is_not(None),
+        Job.state.in_(sorted(LEASED)),
+    )
+    locked_job = session.scalars(
+        select(Job).where(*leased).with_for_update(key_share=True)
+    ).one_or_none()
+    row = find_model(session, actor, unlocked_model.id, lock=True)
+    if session.scalar(select(Job.id).where(*leased)) != (
+        locked_job.id if locked_job is not None else None
+    ):
+        return None  # claimed since: lock it too
+    task = _find_task(session, row, number)
+    if task.data_deleted_at is not None:
+        return [], []
+    open_job = session.scalar(
+        select(Job).where(Job.task_id == task.id, Job.state.in_(sorted(UNFINISHED))).limit(1)
+    )
+    if open_job is not None:
+        raise WrongState(
+            f"The task's job {open_job.id} is {open_job.state}: cancel it first.",
+            extra={"state": open_job.state},
+        )
+    now = db.now(session)
+    if locked_job is not None and locked_job.state == State.RUNNING:
+        change_state(
+            session,
+            locked_job,
+            Action.RELEASE,
+            now,
+            {"reason": f"the data of task {number} was deleted"},
+        )
+    archives = [task.archive_key] if task.archive_key is not None else []
+    task.archive_key = None
+    repeats.forget_digest(task)
+    task.data_deleted_at = now
+    task.train_deleted_at = task.train_deleted_at or now
+    task.held_out_deleted_at = task.held_out_deleted_at or now
+    deliveries.record_event(
+        session, "task.data_deleted", row.owner_id, row.id, {"task": number}, now
+    )
+    data: AuditData = {"model": row.id, "number": number}
+    record_action(session, actor, Entry("task.delete-data", task.id, data, model=row.id), now)
+    digests = {d for d in task.digests if d}
+    digests |= _delete_features(session, row.id, number, now) | forget_totals(row)
+    digests |= set(answers.remove_predictions(session, row.id, number))
+    stored_bytes.mark_outdated(session, row.owner_id)
+    return archives, sorted(digests)
+
+
+def _delete_features(session: Session, model: str, number: int, now: float) -> set[str]:
+    """Mark the features of a task's images as deleted in every version that has them.
+
+    Return their digests.
+    """
+    versions = select(Version.id).where(Version.model_id == model)
+    stored = select(Part).where(
+        Part.version_id.in_(versions), Part.type == FEATURES, Part.deleted_at.is_(None)
+    )
+    name = f"{FEATURES}.{number}"
+    digests = set()
+    for part in session.scalars(stored.where(Part.name.in_((name, f"{name}.{REST}")))):
+        part.deleted_at = now
+        digests.add(part.sha256)
+    return digests
+
+
+def _find_task(session: Session, model: Model, number: int) -> Task:
+    task = session.scalar(select(Task).where(Task.model_id == model.id, Task.number == number))
+    if task is None:
+        raise NotFound(f"The model has no task {number}.")
+    return task

@@ -1,0 +1,47 @@
+"""Check a whole batch without learning it (`?validate=full`): a job decodes and reports.
+
+The job has no task and no place in the model's lineage: nothing waits for it, and it waits only for
+a worker. Its archive is stored until the job has ended, and counts among the bytes of its owner.
+"""
+
+from sqlalchemy.orm import Session
+
+from core.contract.responses.audit import AuditData
+from core.contract.responses.job import JobOut
+from core.database import job_log
+from core.database import jobs as job_rows
+from core.database.kinds import Kind
+from core.ids import new_id
+from core.jobs.job_response import build_job_response
+from core.jobs.jobs import beside_the_line
+from core.recipe.stored import stored_override
+from core.requests.audit import Entry, record_action
+from core.tasks.sent_batch import Done, archive_key
+from core.tasks.submission import LockedModel, Submission
+
+
+def begin(submission: Submission) -> Done[JobOut]:
+    """Queue a job that decodes a batch; for errors see `Submission.submit`."""
+    batch, batch_in_model = submission.batch, submission.in_model()
+    report = submission.build_report(batch_in_model)
+    override = stored_override(submission.catalogue, batch.override)
+    key = archive_key(new_id("job"))
+
+    def add_job(session: Session, locked: LockedModel) -> Done[JobOut]:
+        model, now = locked.model, locked.now
+        job = beside_the_line(model, Kind.VALIDATE, override, report["recipe"], now)
+        job.archive_key, job.archive_sha256, job.archive_bytes = key, batch.sha256, batch.bytes
+        job.report = {**report, "checked": report["checked"], "valid": None, "n_held_out": None}
+        session.add(job)
+        session.flush()
+        class_counts = batch.directory.classes
+        log_line = job_log.line_to_check(job, sum(class_counts.values()), len(class_counts))
+        job_rows.record_creation(session, job, now, lines=[log_line])
+        data: AuditData = {"model": model.id, "sha256": batch.sha256}
+        record_action(
+            session, submission.actor, Entry("batch.validate", job.id, data, model=model.id), now
+        )
+        return Done(build_job_response(session, job), job.id)
+
+    # Its upload is not given: it stays, so that it can be submitted after the check.
+    return submission.commit(batch_in_model, key, add_job)

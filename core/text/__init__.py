@@ -1,0 +1,1 @@
+"""Texts for people: allowed characters, nearest names, requirements and next steps in words."""

@@ -1,0 +1,1 @@
+"""Upkeep of database and store: sweep, scrub, consistency check."""

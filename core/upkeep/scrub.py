@@ -1,0 +1,305 @@
+"""The scrub: all archives and blobs with a row are hashed again, slowly, by one worker at a time.
+
+Bits rot on disks, and people and programs damage files; without a check, the damage is found only
+when the file is needed. The scrub reads all objects in the order of their keys, never faster than
+`scrub_bytes_per_s`, and continues where it was when a worker ended or was killed. An object that is
+missing or has another digest is marked (`core.retention.damage`), and checked again each minute until it is
+sound. A row in the database is the lease, with a fence as for jobs, and holds the position, so two
+workers never scrub at once.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from core.database.session import Database
+from core.database.tables import Damage, Scrub
+from core.errors import StoreCorrupt
+from core.retention import archives, damage, references, retention
+from core.settings import Settings
+from core.storage import Blobs, Store
+
+RECORD_S = 2.0
+"""Seconds of work that a killed worker may leave to be repeated, besides the object at hand."""
+LOOK_AGAIN_S = 60.0
+"""Seconds between two checks of marked objects."""
+LEAST_BYTES = 64 << 10
+"""Bytes that a small object counts for, since opening one costs as much as reading this many."""
+MARKED_RATE = 16 << 20
+"""Bytes per second for checks of marked objects where there is no scrub."""
+_MARKED = 10_000
+_BATCH = 200
+_ROW = 1
+_BLOBS = "blobs/"
+
+
+class _Over(Exception):
+    """The worker ends, or another one has the lease."""
+
+
+@dataclass(frozen=True)
+class _Named:
+    """An object as a row refers to it: key and SHA-256 digest."""
+
+    key: str
+    sha256: str
+
+
+class Scrubber:
+    """The scrub of one worker.
+
+    Args:
+        worker: name of the worker.
+        pause: function that waits for a number of seconds, and returns True if the worker ends.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        store: Store,
+        settings: Settings,
+        worker: str,
+        pause: Callable[[float], bool],
+    ) -> None:
+        self._db = db
+        self._store = store
+        self._settings = settings
+        self._worker = worker
+        self._pause = pause
+        self._rate = settings.scrub_bytes_per_s or MARKED_RATE
+        # Each record renews the lease, so it must come well before the lease runs out.
+        self._record_s = min(RECORD_S, settings.lease_s / 6)
+        self._free_at = 0.0  # monotonic time at which the rate allows the next byte
+        self._recorded_at = self._looked_at = 0.0
+        self._fence = 0
+        self._cursor = ""
+        self._objects = self._bytes = 0  # hashed and not yet recorded
+
+    def round(self) -> None:
+        """Check marked objects again, then continue a pass, or do a whole one that is due.
+
+        Nothing is done while another worker has the lease. Errors of database and store in an
+        outage pass through, and the next round continues.
+        """
+        is_due = self._take_lease()
+        if is_due is None:
+            return
+        with suppress(_Over):
+            try:
+                self._look_again()
+                if is_due and self._settings.scrub_bytes_per_s:
+                    self._run_pass()
+            finally:
+                # If the lease cannot be released now, it runs out by itself.
+                with suppress(SQLAlchemyError, _Over):
+                    self._record_progress(release=True)
+
+    def _take_lease(self) -> bool | None:
+        """Take the lease, and return True if a pass is under way or due.
+
+        Return None if another worker has the lease.
+        """
+        try:
+            with self._db.write() as session:
+                now = self._db.now(session)
+                row = session.get(Scrub, _ROW, with_for_update=True)
+                if row is None:
+                    row = Scrub(id=_ROW, fence=0, lease_until=0.0, cursor="", objects=0, bytes=0)
+                    session.add(row)
+                if row.worker is not None and row.lease_until > now:
+                    return None
+                row.worker, row.fence, row.lease_until = (
+                    self._worker,
+                    # A worker that hangs for longer than its lease finds another fence, and stops.
+                    row.fence + 1,
+                    now + self._settings.lease_s,
+                )
+                self._fence, self._cursor = row.fence, row.cursor
+                self._recorded_at = time.monotonic()
+                return _is_due(row, now, self._settings.scrub_hours * 3600)
+        except IntegrityError:
+            return None  # another worker is adding the row
+
+    def _record_progress(self, *, ended: bool = False, release: bool = False) -> None:
+        """Record the progress, and renew the lease.
+
+        Raises:
+            _Over: another worker has the lease.
+        """
+        with self._db.write() as session:
+            now = self._db.now(session)
+            row = session.get_one(Scrub, _ROW, with_for_update=True, populate_existing=True)
+            if row.fence != self._fence:
+                raise _Over
+            row.objects, row.bytes = row.objects + self._objects, row.bytes + self._bytes
+            row.lease_until = now + self._settings.lease_s
+            row.cursor = self._cursor
+            if ended:
+                row.cursor, row.ended_at = "", now
+            if release:
+                row.worker, row.lease_until = None, 0.0
+        self._cursor = "" if ended else self._cursor
+        self._objects = self._bytes = 0
+        self._recorded_at = time.monotonic()
+
+    def _run_pass(self) -> None:
+        """Scrub from the position to the end."""
+        if not self._cursor:
+            with self._db.write() as session:
+                session.get_one(Scrub, _ROW, with_for_update=True).began_at = self._db.now(session)
+        while True:
+            with self._db.read() as session:
+                batch = _read_next_batch(session, self._cursor)
+                marked = _find_marked(session, [named.key for named in batch])
+            for named in batch:
+                self._check_object(named, named.key in marked)
+                self._cursor = named.key
+                self._objects += 1
+                self._record_if_due()
+                if time.monotonic() - self._looked_at > LOOK_AGAIN_S:
+                    self._look_again()
+            if not batch:
+                self._record_progress(ended=True)
+                return
+
+    def _look_again(self) -> None:
+        """Check marked objects again that have changed, and unmark those no longer needed."""
+        with self._db.read() as session:
+            rows = damage.list_marks(session, _MARKED)
+        for row in rows:
+            with self._db.read() as session:
+                named = _as_named(session, row.key)
+            if named is None:
+                self._remove_unneeded(row.key)
+                continue
+            info = self._store.stat(row.key)
+            # Hashing an unchanged object again would find the same damage.
+            if (info.tag if info is not None else "") != row.tag:
+                self._check_object(named, True)
+            self._record_if_due()
+        self._looked_at = time.monotonic()
+
+    def _check_object(self, named: _Named, marked: bool) -> None:
+        """Hash an object, and mark it or remove its mark."""
+        kind, tag = self._inspect_object(named)
+        # Look twice: the object may have been deleted or replaced during the first look.
+        if kind is not None:
+            with self._db.read() as session:
+                if _as_named(session, named.key) is None:
+                    return  # deleted while it was read
+            kind, tag = self._inspect_object(named)
+        # The usual case needs no transaction that writes.
+        if kind is None and not marked:
+            return
+        with self._db.write() as session:
+            if kind is None:
+                damage.clear_marks(session, [named.key])
+                return
+            # Downloads made from it are forgotten with the mark, and rebuilt once it is sound.
+            forgotten = damage.mark_damaged(session, named.key, kind, tag, self._db.now(session))
+        if forgotten:
+            self._drop_blobs(forgotten)
+            self._remove_unneeded(named.key)
+
+    def _inspect_object(self, named: _Named) -> tuple[damage.Kind | None, str]:
+        """Return the kind of damage of an object, or None if it is sound, and the object's tag."""
+        info = self._store.stat(named.key)
+        if info is None:
+            return "missing", ""
+        path = self._store.local_path(named.key)
+        if path is not None:
+            _forget_pages(str(path))
+        digest = hashlib.sha256()
+        # Thousands of tiny objects would otherwise cost far more than the rate allows.
+        self._wait_for_rate(max(0, LEAST_BYTES - info.size))
+        try:
+            for chunk in self._store.read(named.key):
+                digest.update(chunk)
+                self._bytes += len(chunk)
+                self._wait_for_rate(len(chunk))
+        except StoreCorrupt:
+            return "missing", ""
+        return (None if digest.hexdigest() == named.sha256 else "digest"), info.tag
+
+    def _remove_unneeded(self, key: str) -> None:
+        """Remove a damaged blob without a row, and the mark of an object that no row refers to."""
+        if key.startswith(_BLOBS):
+            self._drop_blobs([key.rpartition("/")[2]])
+        with self._db.write() as session:
+            if _as_named(session, key) is None:
+                damage.clear_marks(session, [key])
+
+    def _drop_blobs(self, digests: list[str]) -> None:
+        retention.drop_unused(
+            self._db, Blobs(self._store, self._settings.make_folder("cache")), digests
+        )
+
+    def _wait_for_rate(self, count: int) -> None:
+        """Wait until the rate allows `count` more bytes."""
+        # Unused time is not saved up: the scrub is never faster than its rate.
+        self._free_at = max(self._free_at, time.monotonic()) + count / self._rate
+        while (seconds := self._free_at - time.monotonic()) > 0:
+            if self._pause(min(seconds, self._record_s)):
+                raise _Over
+            self._record_if_due()
+
+    def _record_if_due(self) -> None:
+        """Record the progress if it is time to."""
+        if time.monotonic() - self._recorded_at >= self._record_s:
+            self._record_progress()
+
+
+def _is_due(row: Scrub, now: float, period_s: float) -> bool:
+    """Return True if a pass is under way or due."""
+    if row.began_at is None or row.ended_at is None or row.ended_at < row.began_at:
+        return True
+    return now >= row.began_at + period_s
+
+
+def _read_next_batch(session: Session, cursor: str) -> list[_Named]:
+    """Return the next objects after the key `cursor`; empty after the last one."""
+    if cursor < _BLOBS:
+        rows = archives.list_used_after(session, cursor, archives.PREFIX, _BATCH)
+        if rows:
+            return [_Named(key, sha256) for key, sha256 in rows]
+    last = cursor.rpartition("/")[2] if cursor.startswith(_BLOBS) else ""
+    return [
+        _Named(Blobs.make_key(digest), digest)
+        for digest in references.list_used_after(session, last, _BATCH)
+    ]
+
+
+def _as_named(session: Session, key: str) -> _Named | None:
+    """Return the object as rows refer to it now, or None if no row does."""
+    if key.startswith(_BLOBS):
+        digest = key.rpartition("/")[2]
+        return _Named(key, digest) if references.find_used(session, [digest]) else None
+    archive = archives.sha256_of(session, key)
+    return None if archive is None else _Named(key, archive)
+
+
+def _find_marked(session: Session, keys: list[str]) -> set[str]:
+    """Return those keys that are marked as damaged."""
+    return set(session.scalars(select(Damage.key).where(Damage.key.in_(keys)))) if keys else set()
+
+
+def _forget_pages(path: str) -> None:
+    """Drop a file's pages from memory, so that the disk itself is read.
+
+    Pages mapped by a process stay.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return  # deleted meanwhile
+    try:
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(handle)

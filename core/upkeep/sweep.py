@@ -1,0 +1,457 @@
+"""The sweep: removal of everything that is no longer needed.
+
+Safe in every worker at once, and after any crash. Each step looks for leftovers and removes them,
+again if need be, so nothing depends on the process that should have removed them. Decisions about a
+job's files are made while its row is locked, so that a retry cannot slip in between.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+from sqlalchemy import Select, and_, delete, exists, func, or_, select, union
+from sqlalchemy.orm import Session, aliased
+
+from core.bases.hub import unfinished
+from core.contract.jobs.snapshot import StoredState
+from core.database import jobs as job_rows
+from core.database.session import Database
+from core.database.states import TERMINAL, UNFINISHED, State
+from core.database.tables import (
+    Alias,
+    Event,
+    Export,
+    Idempotency,
+    Job,
+    Model,
+    OwnerEvent,
+    Part,
+    Task,
+    Version,
+)
+from core.execution.snapshots import order_of
+from core.execution.validate import forget_archive
+from core.files import spool
+from core.retention import answers, archives, references, retention
+from core.scheduling.eligible import is_eligible
+from core.settings import Settings
+from core.storage import Blobs, Store
+from core.uploads import chunks, upload_removal
+from core.webhooks import outbox
+
+UNRUNG_S = 5.0
+"""Seconds that a job waits without a notification before workers are notified again."""
+BLOB_DAYS = 1.0
+"""Days after which a blob or archive without a row is removed.
+
+A younger one may be about to get its row.
+"""
+_MARK = "sweeps/blobs"
+_MEMORIES = ("buffer", "exemplars")
+"""Types of parts that hold images of the training data."""
+_BATCH = 200
+
+
+def find_unrung(db: Database, older_s: float = UNRUNG_S) -> list[str]:
+    """Return ids of claimable jobs that have waited more than `older_s` seconds since they were
+    added or notified about.
+    """
+    with db.read() as session:
+        now = db.now(session)
+        query = (
+            select(Job.id)
+            .where(
+                is_eligible(now),
+                # A fresh job was announced a moment ago, and the message is usually still on its
+                # way.
+                Job.created_at < now - older_s,
+                or_(Job.rung_at.is_(None), Job.rung_at < now - older_s),
+            )
+            .order_by(Job.created_at)
+            # A long queue needs no more rings: each worker claims until nothing is left.
+            .limit(100)
+        )
+        return list(session.execute(query).scalars())
+
+
+def build_steps(
+    db: Database,
+    store: Store,
+    blobs: Blobs,
+    settings: Settings,
+    *,
+    grace_days: float = BLOB_DAYS,
+    whole: bool = False,
+) -> dict[str, Callable[[], None]]:
+    """Return the steps of a sweep, in order, by a description of what each removes.
+
+    Args:
+        grace_days: age in days at which an object without a row (blob, archive, piece of an upload)
+            is removed. Blobs are safe at any age, since their presence is checked again when a row
+            is added. Archives and pieces need at least the time that accepting them takes.
+        whole: look at all blobs, even if that was done less than a day ago.
+    """
+    return {
+        "expired event or idempotency record": lambda: _sweep_rows(db, settings),
+        "delivery of a webhook that is over": lambda: outbox.forget_old(db, settings.delivery_days),
+        "snapshot of a job that is over, or superseded": lambda: _sweep_states(
+            db, store, settings, "snapshot", "snapshots/"
+        ),
+        "best state of a job that is over, or superseded": lambda: _sweep_states(
+            db, store, settings, "anytime", "anytime/"
+        ),
+        "file of a task whose time is over": lambda: _sweep_tasks(db, store, blobs, settings),
+        "memory with images of a task whose data was deleted": lambda: _sweep_memories(db, blobs),
+        "expired download": lambda: _sweep_exports(db, blobs, settings),
+        "file of a deleted model": lambda: _sweep_models(db, blobs),
+        "upload of a job that is over": lambda: upload_removal.forget_old(db, store),
+        "upload whose time is over": lambda: upload_removal.remove_expired(db, store),
+        "piece of an upload that nothing names": lambda: retention.remove_unnamed(
+            db, store, chunks.PREFIX, chunks.find_used, grace_days
+        ),
+        "archive that nothing names": lambda: retention.remove_unnamed(
+            db, store, archives.PREFIX, archives.find_used, grace_days
+        ),
+        "blob that nothing names": lambda: _sweep_blobs(db, store, blobs, grace_days, whole),
+    }
+
+
+def run_sweep(
+    db: Database,
+    store: Store,
+    blobs: Blobs,
+    settings: Settings,
+    *,
+    grace_days: float = BLOB_DAYS,
+    whole: bool = False,
+) -> None:
+    """Do all steps once, and clean up this machine: spool, copies, half-written files, downloads.
+
+    Errors of database and store in an outage pass through, and the next round continues. For
+    arguments see `build_steps`.
+    """
+    for step in build_steps(
+        db, store, blobs, settings, grace_days=grace_days, whole=whole
+    ).values():
+        step()
+    # The rest is this machine's own, which no other worker can clean up.
+    spool.remove_abandoned(settings.make_folder("spool"))
+    downloads = settings.make_folder(unfinished.FOLDER)
+    unfinished.remove_old(
+        downloads, settings.failed_days * retention.DAY_S, settings.max_fetch_bytes
+    )
+    _sweep_copies(db, blobs)
+    store.remove_strays()
+
+
+def _sweep_rows(db: Database, settings: Settings) -> None:
+    """Delete expired events of finished jobs, and expired idempotency records."""
+    with db.write() as session:
+        now = db.now(session)
+        unfinished = exists().where(Job.id == Event.job_id, job_rows.is_unfinished(Job.state))
+        old = Event.at < now - settings.event_days * retention.DAY_S
+        session.execute(delete(Event).where(old, ~unfinished))
+        session.execute(
+            delete(OwnerEvent).where(OwnerEvent.at < now - settings.event_days * retention.DAY_S)
+        )
+        session.execute(
+            delete(Idempotency).where(Idempotency.created_at < now - Idempotency.KEPT_S)
+        )
+
+
+def _sweep_states(
+    db: Database,
+    store: Store,
+    settings: Settings,
+    kind: Literal["snapshot", "anytime"],
+    prefix: str,
+) -> None:
+    """Delete states of finished jobs (failed: once no retry is possible), and superseded ones.
+
+    Args:
+        kind: column of `Job` that names a job's registered state.
+        prefix: prefix of all these states in the store.
+    """
+    keys: dict[str, list[str]] = {}
+    for info in store.list(prefix):
+        keys.setdefault(info.key.split("/")[1], []).append(info.key)
+    with db.read() as session:
+        # "not in": otherwise SQLite walks through all finished jobs instead of the few that have a
+        # state
+        unfinished = sorted(str(state) for state in UNFINISHED)
+        named = select(Job.id).where(getattr(Job, kind).is_not(None), Job.state.not_in(unfinished))
+        for job_id in session.execute(named).scalars():
+            keys.setdefault(job_id, [])
+    for job_id, stored_keys in keys.items():
+        with db.write() as session:
+            job = job_rows.lock_job(session, job_id)
+            if job is None:
+                removable = stored_keys
+            elif State(job.state) not in TERMINAL or _is_retriable(
+                db, session, job, settings.failed_days
+            ):
+                removable = _find_superseded(job, getattr(job, kind), stored_keys)
+            else:
+                removable = stored_keys
+                setattr(job, kind, None)
+            # While the row is locked, or a retry could begin from a state that is being deleted.
+            for key in removable:
+                store.delete(key)
+
+
+def _find_superseded(job: Job, registered: StoredState | None, keys: list[str]) -> list[str]:
+    """Return the keys older than the registered state.
+
+    Without one, return the keys that no present attempt has stored.
+    """
+    if registered is not None:
+        current = (registered.fence, registered.number)
+    elif job.fence is not None:
+        # The present attempt may have stored a state that it has not registered yet.
+        current = (job.fence, 0)
+    else:
+        return keys
+    return [key for key in keys if order_of(key) < current]
+
+
+def _is_retriable(db: Database, session: Session, job: Job, days: float) -> bool:
+    """Return True if a finished job's states may serve a retry: it failed lately, data exist."""
+    if State(job.state) != State.FAILED:
+        return False
+    if job.task_id is None:
+        return False
+    model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
+    if model.deleted_at is not None or task.data_deleted_at is not None or job.finished_at is None:
+        return False
+    erased = (
+        select(Task.id)
+        .where(Task.model_id == model.id, Task.data_deleted_at > job.created_at)
+        .limit(1)
+    )
+    if session.execute(erased).first() is not None:
+        return False  # replayed images of that task may be in it
+    return job.finished_at >= db.now(session) - days * retention.DAY_S
+
+
+def _sweep_tasks(db: Database, store: Store, blobs: Blobs, settings: Settings) -> None:
+    """Delete raw archives, training images and held-out images whose time is over."""
+    for task_id in _tasks_with_files(db):
+        _sweep_task(db, store, blobs, settings, task_id)
+
+
+def _tasks_with_files(db: Database) -> list[str]:
+    """Return ids of tasks with files that need not be retained for ever and that no open job needs.
+
+    Each select uses an index of such files, or the models that do not retain them. It does not walk
+    through all tasks, nor through those whose training images have an end date in the future.
+    """
+    unfinished = exists().where(Job.task_id == Task.id, job_rows.is_unfinished(Job.state))
+    deleted = Model.deleted_at.is_not(None)
+    no_train = select(Model.id).where(Model.keep_training_data.is_(False) | deleted)
+    no_held_out = select(Model.id).where((Model.held_out == retention.COUNTS) | deleted)
+    archives = Task.archive_key.is_not(None) & (Task.train_sha256.is_not(None) | ~unfinished)
+    train = Task.train_sha256.is_not(None) & Task.train_deleted_at.is_(None)
+    held_out = Task.held_out_sha256.is_not(None) & Task.held_out_deleted_at.is_(None)
+    with db.read() as session:
+        over = Task.train_until <= db.now(session)
+        query = union(
+            select(Task.id).where(archives),
+            select(Task.id).where(
+                Task.model_id.in_(no_train), train, over, ~Task.stops, ~unfinished
+            ),
+            select(Task.id).where(
+                Task.model_id.in_(no_train),
+                train,
+                Task.train_until.is_(None),
+                ~Task.stops,
+                ~unfinished,
+            ),
+            select(Task.id).where(
+                Task.model_id.in_(select(Model.id).where(deleted)), train, ~unfinished
+            ),
+            select(Task.id).where(Task.model_id.in_(no_held_out), held_out, ~unfinished),
+        )
+        return list(session.execute(query).scalars())
+
+
+def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, task_id: str) -> None:
+    """Delete the files of one task whose time is over."""
+    with db.write() as session:
+        query = select(Job).where(Job.task_id == task_id).with_for_update(key_share=True)
+        jobs = list(session.execute(query).scalars())
+        task = session.get_one(Task, task_id, with_for_update=True)
+        open_one = select(Job.id).where(Job.task_id == task_id, job_rows.is_unfinished(Job.state))
+        if session.scalar(open_one.limit(1)) is not None and all(
+            State(j.state) in TERMINAL for j in jobs
+        ):
+            return  # it is being learned again since: a retry takes the lock on the task's row
+        model = session.get_one(Model, task.model_id)
+        status = select(Version.status).where(Version.job_id.in_([job.id for job in jobs]))
+        published = "published" in session.execute(status).scalars().all()
+        now = db.now(session)
+        due = retention.find_due(model, task, jobs, published, now, settings.failed_days)
+        marked, forgotten = False, list[str]()
+        if due.train and task.train_sha256 is not None and task.train_deleted_at is None:
+            task.train_deleted_at, marked = now, True
+        if due.held_out and task.held_out_sha256 is not None and task.held_out_deleted_at is None:
+            task.held_out_deleted_at, marked = now, True
+            forgotten = answers.remove_predictions(session, model.id, task.number)
+        archive_key = task.archive_key if due.archive else None
+    forget_archive(db, store, task_id, archive_key)
+    if marked:
+        # After the commit: from then on no row refers to the files, and a crash leaves blobs for
+        # the sweep.
+        retention.drop_task_blobs(db, blobs, task_id)
+        retention.drop_unused(db, blobs, forgotten)
+
+
+_DELETED_TASKS = (
+    select(Task.model_id, Task.number, Task.data_deleted_at)
+    .join(Model, Model.id == Task.model_id)
+    .where(
+        Task.data_deleted_at.is_not(None),
+        Model.deleted_at.is_(None),
+        select(Part.version_id)
+        .join(Version, Version.id == Part.version_id)
+        .where(
+            Version.model_id == Task.model_id,
+            Version.created_at <= Task.data_deleted_at,
+            Part.type.in_(_MEMORIES),
+            Part.deleted_at.is_(None),
+        )
+        .exists(),
+    )
+)
+"""Tasks whose data was deleted, in models with older memories."""
+
+
+def _sweep_memories(db: Database, blobs: Blobs) -> None:
+    """Delete replay buffers and exemplars of versions older than the deletion of a task's data.
+
+    The next version is made without its images. Older versions lose theirs when no job can start
+    from them by itself: `production` and the lineage head point to others, and no job from them is
+    under way. Other state of a version stays. A memory that a later version shares has none of the
+    images, and packs of images that later versions share stay.
+    """
+    with db.read() as session:
+        deleted_tasks = session.execute(_DELETED_TASKS).all()
+    for model_id, task, deleted_at in deleted_tasks:
+        assert deleted_at is not None, "the query asks for no others"
+        digests: list[str] = []
+        with db.write() as session:
+            newer = select(Version.id).where(
+                Version.model_id == model_id, Version.created_at > deleted_at
+            )
+            if session.execute(newer.where(Version.status == "published").limit(1)).first() is None:
+                continue
+            # A claim locks the model's row while it fixes the parent, so no job starts from such a
+            # version now.
+            session.get_one(Model, model_id, with_for_update=True)
+            for part in session.execute(_memories_with(model_id, task, deleted_at)).scalars():
+                part.deleted_at = db.now(session)
+                digests.append(part.sha256)
+        retention.drop_unused(db, blobs, digests)
+
+
+def _memories_with(model_id: str, task: int, deleted_at: float) -> Select[Part]:
+    """Return the query for memories that may hold images of the task, in versions from which no job
+    can start by itself.
+    """
+    of_model = Version.model_id == model_id
+    # Versions before the first that learned the task hold none of its images.
+    learned = select(func.min(Version.number)).where(of_model, Version.task_number == task)
+    since = select(Version.id).where(of_model, Version.created_at > deleted_at)
+    production = select(Alias.version).where(Alias.model_id == model_id, Alias.name == "production")
+    head = select(Model.head).where(Model.id == model_id)
+    under_way = select(Job.parent_version).where(
+        Job.model_id == model_id,
+        # A NULL in the list of NOT IN would make the condition true for no version.
+        Job.parent_version.is_not(None),
+        Job.state.not_in(sorted(str(s) for s in TERMINAL)),
+    )
+    memory = aliased(Part)  # the part that lists the images
+    return (
+        select(Part)
+        .join(Version, Version.id == Part.version_id)
+        .join(memory, and_(memory.version_id == Part.version_id, memory.name == Part.type))
+        .where(
+            of_model,
+            Part.type.in_(_MEMORIES),
+            Part.deleted_at.is_(None),
+            Version.number >= learned.scalar_subquery(),
+            Version.created_at <= deleted_at,
+            Version.number.not_in(production),
+            Version.number.not_in(head),
+            Version.number.not_in(under_way),
+            memory.sha256.not_in(select(Part.sha256).where(Part.version_id.in_(since))),
+        )
+    )
+
+
+def _sweep_exports(db: Database, blobs: Blobs, settings: Settings) -> None:
+    """Delete expired downloads."""
+    with db.write() as session:
+        references.lock_exclusive(session)
+        old = db.now(session) - settings.export_days * retention.DAY_S
+        exports = list(session.execute(select(Export).where(Export.created_at < old)).scalars())
+        digests = [export.sha256 for export in exports]
+        for export in exports:
+            session.delete(export)
+    retention.drop_unused(db, blobs, digests)
+
+
+def _sweep_models(db: Database, blobs: Blobs) -> None:
+    """Delete parts and exports of deleted models whose jobs have all ended.
+
+    Rows about the models stay.
+    """
+    with db.read() as session:
+        unfinished = exists().where(Job.model_id == Model.id, job_rows.is_unfinished(Job.state))
+        over = select(Model.id).where(Model.deleted_at.is_not(None), ~unfinished)
+        query = select(Version.id).where(
+            Version.model_id.in_(over),
+            or_(
+                exists().where(Part.version_id == Version.id),
+                exists().where(Export.version_id == Version.id),
+            ),
+        )
+        ids = list(session.execute(query).scalars())
+    # A transaction for each version, since other writers must get in between.
+    for version_id in ids:
+        with db.write() as session:
+            digests: list[str] = []
+            for table in (Part, Export):
+                mine = table.version_id == version_id
+                digests += session.execute(select(table.sha256).where(mine)).scalars()
+                session.execute(delete(table).where(mine))
+        retention.drop_unused(db, blobs, digests)
+
+
+def _sweep_blobs(db: Database, store: Store, blobs: Blobs, grace_days: float, whole: bool) -> None:
+    """Delete blobs without a row, once a day for all workers; an object records the time."""
+    with db.read() as session:
+        now = db.now(session)
+    limit = now - grace_days * retention.DAY_S
+    last = store.stat(_MARK)
+    if not whole and last is not None and last.modified > now - BLOB_DAYS * retention.DAY_S:
+        return
+    # Written before the work, so that other workers do not begin the same pass beside this one.
+    store.put_bytes(_MARK, b"")
+    batch: list[str] = []
+    for info in store.list("blobs/"):
+        if info.modified < limit:
+            batch.append(info.key.rpartition("/")[2])
+        if len(batch) == _BATCH:
+            retention.drop_unused(db, blobs, batch)
+            batch = []
+    retention.drop_unused(db, blobs, batch)
+
+
+def _sweep_copies(db: Database, blobs: Blobs) -> None:
+    """Delete this machine's copies of blobs without a row; each machine deletes its own."""
+    copies = blobs.list_copies()
+    for start in range(0, len(copies), _BATCH):
+        batch = copies[start : start + _BATCH]
+        with db.read() as session:
+            used = references.find_used(session, batch)
+        for digest in set(batch) - used:
+            blobs.drop_copy(digest)

@@ -1,0 +1,1 @@
+"""Uploads in pieces: receive, read and remove them."""

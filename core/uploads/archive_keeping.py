@@ -1,0 +1,47 @@
+"""Storing an upload before the transaction that names it, and deleting it if nothing names it."""
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from core.database.session import Database
+from core.errors import PerennialError
+from core.storage import Store
+
+NamedOf = Callable[[Session, Collection[str]], set[str]]
+"""Function that returns those of the given keys that rows name."""
+
+
+@contextmanager
+def store_archive(
+    db: Database, store: Store, key: str, path: Path, named: NamedOf
+) -> Iterator[None]:
+    """Move the file at `path` into the store; the block then names it in the database.
+
+    A commit may have succeeded although its response was lost. When the block fails, the file is
+    therefore deleted only if no row names it.
+    """
+    # Before the transaction, so that it holds no lock meanwhile and never names a missing file.
+    store.put_file(key, path, move=True)
+    try:
+        yield
+    except (SQLAlchemyError, PerennialError):
+        if not _is_named(db, key, named):
+            store.delete(key)
+        raise
+
+
+def _is_named(db: Database, key: str, named: NamedOf) -> bool:
+    """Return True if a row names the key, or if the database cannot say.
+
+    The sweep looks at the file again later.
+    """
+    try:
+        with db.read() as session:
+            return bool(named(session, [key]))
+    except SQLAlchemyError:
+        # In doubt the file stays: deleting it could lose an accepted batch.
+        return True

@@ -1,0 +1,404 @@
+"""Resumable uploads: a file arrives in pieces and stays until a task takes it.
+
+The state is in the database and the store, not in a process. A request that writes holds the upload
+by a lease, with a fence as for jobs. Its piece is an object of its own, stored before the row moves
+to the next offset. An upload therefore never claims more than is stored, and a request that dies
+leaves at most an unnamed object for the sweep.
+"""
+
+import base64
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from core.contract.responses.upload import UploadOut, UploadPage
+from core.database.session import Database
+from core.database.tables import Chunk, Owner, Upload
+from core.errors import Invalid, NotFound, OffsetMismatch, TooManyRequests, UploadLocked
+from core.failpoints import hit_failpoint
+from core.ids import is_id, new_id
+from core.requests import idempotency
+from core.requests.actor import Actor, require_valid_key
+from core.requests.audit import Entry, record_action
+from core.requests.pages import Page, read_page
+from core.requests.times import format_rfc3339
+from core.settings import Settings
+from core.storage import Store
+from core.uploads import chunks
+from core.uploads.archive_keeping import store_archive
+from core.usage import quota, stored_bytes
+
+LEAST_BYTES = 5 << 20
+"""Minimum size in bytes of a piece that is not the last, so that there are few objects."""
+SPARE_PIECES = 1000
+"""Number of pieces allowed beyond those of `LEAST_BYTES`, since an interrupted piece is stored
+however short it is.
+"""
+LEASE_S = 15.0
+"""Seconds without renewal after which a writing request counts as dead."""
+# Three renewals fit into `LEASE_S`, so that one may come late.
+RENEW_S = 4.0
+_LISTED = 20
+_FILENAME = 255
+"""Maximum number of characters of a file name that are shown."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Limits on open uploads, on stored bytes (0: no limit), and on hours since the last byte."""
+
+    max_open: int
+    max_owner_bytes: int
+    hours: float
+
+    @staticmethod
+    def from_settings(settings: Settings) -> "Terms":
+        """Return the limits of the settings."""
+        return Terms(settings.max_open_uploads, settings.max_owner_bytes, settings.upload_hours)
+
+
+@dataclass(frozen=True)
+class State:
+    """Progress of an upload.
+
+    Attributes:
+        offset, length: bytes received, and bytes of the whole file.
+        details: Upload-Metadata as sent; None if there was none.
+        expires_at: seconds since 1970.
+    """
+
+    id: str
+    owner_id: str
+    offset: int
+    length: int
+    details: str | None
+    expires_at: float
+
+
+@dataclass(frozen=True)
+class Writing:
+    """An upload that a request has leased in order to write from `offset` on.
+
+    `fence` identifies the request.
+    """
+
+    id: str
+    owner_id: str
+    offset: int
+    length: int
+    fence: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The next bytes of an upload, in a file that is moved into the store."""
+
+    path: Path
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class NewUpload:
+    """A file as its client announces it.
+
+    Attributes:
+        length: bytes of the whole file.
+        details: Upload-Metadata as sent.
+        sha256: digest of the whole file in hexadecimal, if the client sent it.
+    """
+
+    length: int
+    details: str | None = None
+    sha256: str | None = None
+
+
+def create(
+    db: Database,
+    actor: Actor,
+    announced: NewUpload,
+    terms: Terms,
+    repeat: idempotency.Request | None = None,
+) -> tuple[UploadOut, bool]:
+    """Begin an upload; return it, and True if this replays an earlier response.
+
+    Raises:
+        StorageFull, BodyTooLarge: the owner has no room for these bytes.
+        TooManyRequests: the owner has `terms.max_open` uploads already.
+        IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
+    """
+    quota.require_room(db, actor.owner_id, terms.max_owner_bytes, announced.length)
+    with db.write() as session:
+        now = db.now(session)
+        replay = idempotency.find_replay(session, actor, repeat)
+        if replay is not None:
+            return cast(UploadOut, replay.body), True
+        row = Upload(
+            id=new_id("upl"),
+            owner_id=actor.owner_id,
+            length=announced.length,
+            offset=0,
+            fence=0,
+            details=announced.details,
+            sha256=announced.sha256,
+            expires_at=now + terms.hours * 3600,
+            created_at=now,
+        )
+        session.add(row)
+        session.flush()
+        record_action(
+            session, actor, Entry("upload.create", row.id, {"bytes": announced.length}), now
+        )
+        response = build_response(row)
+        stored_response = idempotency.Response(201, {"Location": f"/v1/uploads/{row.id}"}, response)
+        idempotency.store_response(session, actor, repeat, stored_response, now)
+        _take_place(session, row, terms.max_open, now)
+    return response, False
+
+
+def read(db: Database, actor: Actor, upload: str) -> State:
+    """Return the progress of an upload.
+
+    Raises:
+        NotFound: the caller sees no such upload.
+    """
+    with db.read() as session:
+        return _build_state(find_upload(session, actor, upload, db.now(session)))
+
+
+def list_uploads(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UploadPage:
+    """Return a page of the caller's open uploads: not submitted, removed or expired.
+
+    The newest comes first.
+    """
+    with db.read() as session:
+        query = select(Upload).where(
+            actor.filter_visible(Upload.owner_id), Upload.expires_at > db.now(session)
+        )
+        uploads: Page[Upload] = read_page(session, query, Upload.id, limit, cursor, descending=True)
+        return {
+            "items": [build_response(row) for row in uploads.rows],
+            "next_cursor": uploads.next_cursor,
+        }
+
+
+def begin_writing(db: Database, actor: Actor, upload: str, offset: int) -> Writing:
+    """Lease an upload in order to write to it from `offset` on.
+
+    Call `renew_lease` every `RENEW_S` seconds, and `release_lease` if nothing was written.
+
+    Raises:
+        NotFound: there is no such upload, or it has expired.
+        OffsetMismatch: the upload is at another offset.
+        UploadLocked: another request writes to it.
+        Invalid: it has too many pieces.
+    """
+    with db.write() as session:
+        now = db.now(session)
+        row = find_upload(session, actor, upload, now, lock=True)
+        if row.offset != offset:
+            raise _make_offset_error(row, offset)
+        if row.held_until is not None and row.held_until > now:
+            raise UploadLocked(
+                f"Another request writes to {row.id}: wait until it has ended, ask by HEAD where "
+                "it is, and go on there.",
+                retry_after_s=2,
+            )
+        _require_few_pieces(session, row)
+        # A request that has lost its lease has an older fence, and cannot advance the upload.
+        row.fence += 1
+        row.held_until = now + LEASE_S
+        return Writing(row.id, row.owner_id, row.offset, row.length, row.fence)
+
+
+def renew_lease(db: Database, writing: Writing) -> None:
+    """Renew the lease of a request that still writes.
+
+    It has no effect once another request has the lease.
+    """
+    with db.write() as session:
+        until = db.now(session) + LEASE_S
+        # A renewal that comes after the end of the lease must not begin it again.
+        mine = update(Upload).where(*_match_lease(writing), Upload.held_until.is_not(None))
+        session.execute(mine.values(held_until=until))
+
+
+def release_lease(db: Database, writing: Writing) -> None:
+    """End the lease of a request; without effect once another request has the lease."""
+    with db.write() as session:
+        session.execute(update(Upload).where(*_match_lease(writing)).values(held_until=None))
+
+
+def require_room(db: Database, writing: Writing, size: int | None, terms: Terms) -> None:
+    """Check that the upload's owner has room for a piece of `size` bytes (None if not known yet).
+
+    Raises:
+        StorageFull, BodyTooLarge: see `core.usage.quota`.
+    """
+    quota.require_room(db, writing.owner_id, terms.max_owner_bytes, size)
+
+
+def append(
+    db: Database, store: Store, actor: Actor, writing: Writing, piece: Piece, terms: Terms
+) -> State:
+    """Store a piece, advance the upload past it, end the lease, and return the progress.
+
+    Raises:
+        NotFound: the upload was removed meanwhile.
+        OffsetMismatch: another request has written to it meanwhile.
+        StorageFull: its owner has no room for the piece.
+        NotAuthenticated: the key has ended meanwhile.
+    """
+    key = chunks.make_key(writing.id, writing.offset, writing.fence)
+    with store_archive(db, store, key, piece.path, chunks.find_used):
+        hit_failpoint("upload-stored")
+        with db.write() as session:
+            now = db.now(session)
+            # Checked here, since a piece leaves no audit row, whose writing would check it.
+            require_valid_key(session, actor, now)
+            row = session.get(Upload, writing.id, with_for_update=True)
+            if row is None:
+                raise _make_missing_error(writing.id)
+            if (row.fence, row.offset) != (writing.fence, writing.offset):
+                raise _make_offset_error(row, writing.offset)
+            chunk = Chunk(
+                upload_id=row.id, offset=row.offset, bytes=piece.bytes, sha256=piece.sha256, key=key
+            )
+            session.add(chunk)
+            row.offset += piece.bytes
+            row.held_until = None
+            row.expires_at = now + terms.hours * 3600
+            session.flush()
+            state = _build_state(row)
+            quota.take_room(session, row.owner_id, terms.max_owner_bytes, piece.bytes)
+    hit_failpoint("upload-committed")
+    return state
+
+
+def delete(db: Database, store: Store, actor: Actor, upload: str) -> None:
+    """Remove an upload; a request that writes to it then finds it missing.
+
+    Raises:
+        NotFound: the caller sees no such upload.
+    """
+    with db.write() as session:
+        now = db.now(session)
+        row = find_upload(session, actor, upload, now, lock=True)
+        record_action(session, actor, Entry("upload.delete", row.id, {"bytes": row.offset}), now)
+        keys = chunks.delete_upload(session, row.id)
+        stored_bytes.mark_outdated(session, row.owner_id)
+    # After the commit: if it failed, rows would name deleted objects.
+    for key in keys:
+        store.delete(key)
+
+
+def find_upload(
+    session: Session, actor: Actor, upload: str, now: float, *, lock: bool = False
+) -> Upload:
+    """Return the upload of that id, if the caller sees it and it has not expired.
+
+    Args:
+        now: seconds since 1970 by the database's clock.
+        lock: lock the row for writing.
+
+    Raises:
+        NotFound: there is none.
+    """
+    query = select(Upload).where(
+        Upload.id == upload, actor.filter_visible(Upload.owner_id), Upload.expires_at > now
+    )
+    row = (
+        session.scalars(query.with_for_update() if lock else query).first()
+        if is_id(upload, "upl")
+        else None
+    )
+    if row is None:
+        raise _make_missing_error(upload)
+    return row
+
+
+def build_response(row: Upload) -> UploadOut:
+    """Return the upload as responses show it."""
+    return {
+        "id": row.id,
+        "filename": _parse_filename(row.details),
+        "length": row.length,
+        "offset": row.offset,
+        "expires_at": format_rfc3339(row.expires_at),
+        "created_at": format_rfc3339(row.created_at),
+    }
+
+
+def _parse_filename(details: str | None) -> str | None:
+    """Return the file name in Upload-Metadata, with � for characters that cannot be printed.
+
+    The metadata was checked when the upload began.
+    """
+    for pair in (details or "").split(","):
+        name, _, value = pair.strip().partition(" ")
+        if name == "filename":
+            text = base64.b64decode(value).decode("utf-8", "replace")[:_FILENAME]
+            return "".join(c if c.isprintable() else "\ufffd" for c in text) or None
+    return None
+
+
+def _build_state(row: Upload) -> State:
+    return State(row.id, row.owner_id, row.offset, row.length, row.details, row.expires_at)
+
+
+def _match_lease(writing: Writing) -> tuple[Any, ...]:
+    """Return the conditions that select the upload while this request has the lease."""
+    return Upload.id == writing.id, Upload.fence == writing.fence
+
+
+def _take_place(session: Session, row: Upload, most: int, now: float) -> None:
+    """Check that the upload added by this transaction is not one too many for its owner.
+
+    Call this last in the transaction, since it locks the owner's row.
+    """
+    # Weaker than FOR UPDATE, with which transactions that have added rows of this owner would
+    # deadlock.
+    session.execute(
+        select(Owner.id).where(Owner.id == row.owner_id).with_for_update(key_share=True)
+    )
+    # Expired uploads do not count, although the sweep may not have removed them yet.
+    mine = (Upload.owner_id == row.owner_id, Upload.expires_at > now, Upload.id != row.id)
+    if (session.scalar(select(func.count()).where(*mine)) or 0) < most:
+        return
+    oldest = list(
+        session.scalars(select(Upload.id).where(*mine).order_by(Upload.id).limit(_LISTED))
+    )
+    raise TooManyRequests(
+        f"You have {most} uploads that are neither submitted nor removed, the most that one owner "
+        f"may have: submit some, or DELETE them at /v1/uploads/{{id}}; GET /v1/uploads lists all. "
+        f"The oldest are {', '.join(oldest)}.",
+        extra={"uploads": oldest},
+    )
+
+
+def _require_few_pieces(session: Session, row: Upload) -> None:
+    """Check that the upload may have another piece."""
+    max_pieces = SPARE_PIECES + row.length // LEAST_BYTES
+    if (session.scalar(select(func.count()).where(Chunk.upload_id == row.id)) or 0) >= max_pieces:
+        raise Invalid(
+            f"{row.id} has {max_pieces} pieces, the most for its length: DELETE it, and begin again "
+            f"with pieces of {LEAST_BYTES} bytes or more."
+        )
+
+
+def _make_offset_error(row: Upload, offset: int) -> OffsetMismatch:
+    return OffsetMismatch(
+        f"Upload-Offset is {offset}, and {row.offset} of {row.length} bytes of {row.id} are here: "
+        f"go on there.",
+        extra={"offset": row.offset, "length": row.length},
+    )
+
+
+def _make_missing_error(upload: str) -> NotFound:
+    return NotFound(
+        f"There is no upload {upload[:60]!r}: it never was, was submitted or removed, or has "
+        "expired. Begin one by POST /v1/uploads."
+    )

@@ -1,0 +1,99 @@
+"""Complete uploads: read their pieces again, and remove them once a task has taken them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import structlog
+from sqlalchemy.orm import Session
+
+from core.database.session import Database
+from core.errors import PerennialError, StoreCorrupt, UploadIncomplete
+from core.requests.actor import Actor
+from core.storage import Store
+from core.storage.blobs import verify_chunks
+from core.uploads import chunks
+from core.uploads.uploads import find_upload, read
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A complete upload.
+
+    Attributes:
+        sha256: digest of the whole file that its client announced; None if it did not.
+        pieces: (key, sha256) of each piece, in order.
+    """
+
+    id: str
+    owner_id: str
+    length: int
+    sha256: str | None
+    pieces: tuple[tuple[str, str], ...]
+
+
+def find_whole(db: Database, actor: Actor, upload: str) -> Whole:
+    """Return the complete upload of that id.
+
+    Raises:
+        NotFound: there is none.
+        UploadIncomplete: bytes are missing.
+    """
+    with db.read() as session:
+        row = find_upload(session, actor, upload, db.now(session))
+        if row.offset != row.length:
+            raise UploadIncomplete(
+                f"{row.offset} of {row.length} bytes of {row.id} are here: send the rest by PATCH "
+                f"/v1/uploads/{row.id} from Upload-Offset {row.offset} on.",
+                extra={"offset": row.offset, "length": row.length},
+            )
+        pieces = tuple(
+            (chunk.key, chunk.sha256) for chunk in chunks.list_by_upload(session, row.id)
+        )
+        return Whole(row.id, row.owner_id, row.length, row.sha256, pieces)
+
+
+def read_contents(db: Database, store: Store, actor: Actor, upload: Whole) -> Iterator[bytes]:
+    """Yield the bytes of an upload; each piece is verified while it is read.
+
+    Raises:
+        NotFound: the upload was submitted or removed meanwhile.
+        StoreCorrupt: a piece is missing or damaged.
+    """
+    try:
+        for key, sha256 in upload.pieces:
+            yield from verify_chunks(store.read(key), key, sha256)
+    except StoreCorrupt as error:
+        read(db, actor, upload.id)  # raises NotFound if the upload has been removed meanwhile
+        raise StoreCorrupt(
+            f"{error.detail} It is a piece of {upload.id}: DELETE /v1/uploads/{upload.id}, and "
+            f"upload the file again.",
+            extra=error.extra,
+        ) from error
+
+
+def delete_upload_rows(session: Session, actor: Actor, upload: Whole, now: float) -> None:
+    """Delete the rows of an upload in the transaction that accepts its content.
+
+    Call `delete_pieces` afterwards.
+
+    Raises:
+        NotFound: another request was faster.
+    """
+    # The lock decides which of two requests at once takes the upload.
+    chunks.delete_upload(session, find_upload(session, actor, upload.id, now, lock=True).id)
+
+
+def delete_pieces(store: Store, upload: Whole) -> None:
+    """Delete the objects of an upload that a task has taken.
+
+    The sweep removes what an outage leaves.
+    """
+    try:
+        for key, _ in upload.pieces:
+            store.delete(key)
+    except PerennialError as error:
+        log.warning(
+            "pieces of a spent upload are left to the sweep", upload=upload.id, error=error.detail
+        )

@@ -1,0 +1,1 @@
+"""Stored bytes and counts of owners and models, and their quotas."""

@@ -1,0 +1,1 @@
+"""Versions: their aliases, figures, history and downloads."""

@@ -1,0 +1,470 @@
+"""Aliases: movable names for versions, with an append-only history.
+
+`latest` follows every publish and cannot be moved by hand. The response to a move of `production`
+says what it means for the model's lineage (`core.lineage`): if production follows later versions, and
+which tasks and classes it does not cover now. A rollback returns to the previous target that passed
+the gate; a second one goes further back, never forward again.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.error import AliasState
+from core.contract.responses.audit import AuditData
+from core.contract.responses.owner_event import AliasMoved
+from core.contract.responses.versions.alias import AliasHistory, AliasMoveOut, AliasOut
+from core.database import owner_events
+from core.database.session import Database
+from core.database.tables import Alias, AliasMove, Model, Task, Version
+from core.errors import Invalid, NotFound, WrongState
+from core.ids import is_name
+from core.lineage import lineage, words
+from core.lineage.coverage import list_taught_tasks
+from core.lineage.lineage import PRODUCTION, Mover
+from core.requests.actor import Actor, find_model
+from core.requests.audit import Entry, record_action
+from core.requests.pages import Page, read_page
+from core.requests.times import format_rfc3339
+from core.versions.versions import LATEST, find_version
+
+MAX_ALIASES = 1000
+_TARGETS = 20
+"""Maximum number of targets that a refusal names."""
+# A name of digits alone would be read as the number of a version (`find_version`).
+_DIGITS = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """A move that was made.
+
+    Attributes:
+        alias: the alias at its new version.
+        previous: version that it was on before; None if the alias is new.
+        mover: its cause and author.
+        lost_tasks: tasks that production does not cover any more; None for other aliases.
+    """
+
+    alias: Alias
+    previous: int | None
+    mover: Mover
+    lost_tasks: list[int] | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A person's reason for moving an alias, and the version that the alias was on at that time.
+
+    Attributes:
+        seen: None if the version is not known.
+    """
+
+    reason: str | None = None
+    seen: int | None = None
+
+
+def set_alias(
+    db: Database, actor: Actor, model: str, alias: str, version: int, decision: Decision
+) -> tuple[AliasOut, str | None]:
+    """Point an alias at a version, and create the alias if it does not exist.
+
+    Setting the same target again changes nothing.
+
+    Returns:
+        The alias, and the id of a job of the model that may run next.
+
+    Raises:
+        Invalid: the name is not allowed, the version is unknown, or `production` would move to a
+            held version without a reason.
+        WrongState: the version was taught nothing and `production` cannot move to it, or the alias
+            has moved since it was seen.
+    """
+    _check_name(alias)
+    with db.write() as session:
+        row = find_model(session, actor, model, lock=True)
+        target = lineage.version_of(session, row, version)
+        if target is None:
+            raise Invalid(
+                f"Model {row.name!r} has no version {version}.",
+                fields=[{"field": "version", "message": "no such version"}],
+            )
+        current = session.get(Alias, (row.id, alias))
+        # Checked under the lock of the model's row, so that no other move comes in between.
+        _require_seen(row, current, decision.seen, version)
+        if alias == PRODUCTION:
+            return _set_production(session, db, actor, row, target, decision.reason)
+        if current is not None and current.version == version:
+            return _to_json(current), None
+        if current is None:
+            count = len(session.scalars(select(Alias.name).where(Alias.model_id == row.id)).all())
+            if count >= MAX_ALIASES:
+                raise Invalid(f"A model may have {MAX_ALIASES} aliases.")
+        mover = Mover("set", actor.key_id, decision.reason)
+        moved = lineage.point_alias(session, row, alias, version, db.now(session), mover)
+        previous = None if current is None else current.version
+        _audit_move(session, actor, row, _Moved(moved, previous, mover), db.now(session))
+        return _to_json(moved), None
+
+
+def rollback(
+    db: Database,
+    actor: Actor,
+    model: str,
+    alias: str,
+    decision: Decision,
+    version: int | None = None,
+) -> tuple[AliasOut, str | None]:
+    """Point an alias at an earlier version: the given one, or the last that passed the gate.
+
+    Production stays there until it is moved or set to follow its lineage again.
+
+    Returns:
+        The alias, and the id of a job of the model that may run next.
+
+    Raises:
+        NotFound: there is no such alias.
+        Invalid: there is no such version.
+        WrongState: there was no other target that passed the gate; or the given version cannot
+            answer, was held, or is not older than the present one (`extra["targets"]` lists the
+            possible ones); or the alias has moved since it was seen.
+    """
+    _check_name(alias)
+    with db.write() as session:
+        row = find_model(session, actor, model, lock=True)
+        current = session.get(Alias, (row.id, alias))
+        if current is None:
+            raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
+        _require_seen(row, current, decision.seen, version)
+        target = (
+            _find_rollback_target(session, row, current)
+            if version is None
+            else _find_given_target(session, row, current, version)
+        )
+        mover = Mover("rollback", actor.key_id, decision.reason)
+        if alias == PRODUCTION:
+            return _move_production(session, db, actor, row, target, mover)
+        previous = current.version
+        moved = lineage.point_alias(session, row, alias, target.number, db.now(session), mover)
+        _audit_move(session, actor, row, _Moved(moved, previous, mover), db.now(session))
+        return _to_json(moved), None
+
+
+def follow_lineage(
+    db: Database, actor: Actor, model: str, alias: str
+) -> tuple[AliasOut, str | None]:
+    """Move `production` to the newest version of the lineage and let it follow later versions.
+
+    Repeating the call changes nothing.
+
+    Raises:
+        NotFound: there is no such alias.
+        Invalid: the alias is one that cannot follow.
+    """
+    with db.write() as session:
+        row = find_model(session, actor, model, lock=True)
+        if alias != PRODUCTION:
+            if session.get(Alias, (row.id, alias)) is None:
+                raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
+            raise Invalid(f"Only 'production' can follow the line; {alias!r} is moved by hand.")
+        find_version(session, row, PRODUCTION)  # raises while the model has no version yet
+        previous = session.get_one(Alias, (row.id, PRODUCTION)).version
+        if not row.production_follows:
+            mover = Mover("follow", actor.key_id)
+            lineage.follow_head(session, row, mover, db.now(session))
+            followed = session.get_one(Alias, (row.id, PRODUCTION))
+            _audit_move(session, actor, row, _Moved(followed, previous, mover), db.now(session))
+        moved = session.get_one(Alias, (row.id, PRODUCTION))
+        return _production_to_json(session, row, moved, []), lineage.waiting_job(session, row)
+
+
+def delete(db: Database, actor: Actor, model: str, alias: str) -> None:
+    """Remove an alias.
+
+    Its history remains, and continues if an alias of that name is created again.
+
+    Raises:
+        NotFound: there is no such alias.
+        Invalid: every model has this alias.
+    """
+    with db.write() as session:
+        row = find_model(session, actor, model, lock=True)
+        if alias in (LATEST, PRODUCTION):
+            raise Invalid(
+                f"Every model has the alias {alias!r}: it cannot be deleted.",
+                fields=[{"field": "alias", "message": "every model has it"}],
+            )
+        current = session.get(Alias, (row.id, alias))
+        if current is None:
+            raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
+        now, version = db.now(session), current.version
+        session.delete(current)
+        moved: AliasMoved = {
+            "alias": alias,
+            "version": None,
+            "previous": version,
+            "cause": "delete",
+        }
+        owner_events.of_alias(session, row, moved, now)
+        data: AuditData = {"alias": alias, "previous": version}
+        record_action(session, actor, Entry("alias.delete", row.id, data, model=row.id), now)
+
+
+def list_moves(
+    db: Database, actor: Actor, model: str, alias: str, *, limit: int, cursor: str | None
+) -> AliasHistory:
+    """Return a page of an alias's moves, oldest first.
+
+    Raises:
+        NotFound: there is no such alias.
+    """
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        # Every model has `latest`, although no row stores it.
+        if alias != LATEST and session.get(Alias, (row.id, alias)) is None:
+            raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
+        query = select(AliasMove).where(AliasMove.model_id == row.id, AliasMove.alias == alias)
+        moves: Page[AliasMove] = read_page(session, query, AliasMove.id, limit, cursor)
+        return {
+            "items": [_move_to_json(move) for move in moves.rows],
+            "next_cursor": moves.next_cursor,
+        }
+
+
+def earlier_targets(moves: list[AliasMove]) -> list[int]:
+    """Return the versions that a rollback may go back to, oldest first.
+
+    A rollback drops the versions it skipped, so that two rollbacks in a row go two steps back.
+
+    Args:
+        moves: moves of the alias in the order in which they were made.
+    """
+    stack: list[int] = []
+    for move in moves:
+        if not stack and move.previous is not None:
+            stack.append(move.previous)
+        if move.cause == "rollback" and move.version in stack:
+            while stack[-1] != move.version:
+                stack.pop()
+        else:
+            stack.append(move.version)
+    # The last one is the present target, to which nothing rolls back.
+    return stack[:-1]
+
+
+def _require_seen(
+    model: Model, current: Alias | None, seen: int | None, target: int | None
+) -> None:
+    """Check that an alias has not moved since the caller saw it.
+
+    A move to the version that the caller wants anyway is accepted.
+
+    Raises:
+        WrongState: the alias is on another version by now.
+    """
+    if current is None or seen is None or current.version in (seen, target):
+        return
+    raise WrongState(
+        f"{current.name.capitalize()} of {model.name} is version {current.version} by now, and was "
+        f"version {seen} when "
+        "you decided this. Nothing was changed: look at the model again, and then decide."
+    )
+
+
+def _set_production(
+    session: Session, db: Database, actor: Actor, model: Model, target: Version, reason: str | None
+) -> tuple[AliasOut, str | None]:
+    """Set production to a version; a held version needs a reason."""
+    current = session.get_one(Alias, (model.id, PRODUCTION))
+    if target.status == "held" and not (reason or "").strip():
+        raise Invalid(
+            f"{words.explain_hold(target.number, target.gate)} To put it in production all the "
+            f"same, give a reason: "
+            f'{{"version": {target.number}, "reason": "…"}}.',
+            fields=[{"field": "reason", "message": "needed for a held version"}],
+        )
+    # Setting pinned production to the head changes something: it follows later versions again.
+    if target.number == current.version and (
+        model.production_follows or target.number != model.head
+    ):
+        return _production_to_json(session, model, current, []), None
+    if target.number != current.version:
+        _require_answering(session, model, current, target)
+    return _move_production(session, db, actor, model, target, Mover("set", actor.key_id, reason))
+
+
+def _move_production(
+    session: Session, db: Database, actor: Actor, model: Model, target: Version, mover: Mover
+) -> tuple[AliasOut, str | None]:
+    """Move production and judge held versions again; return the response and the next job."""
+    current = session.get_one(Alias, (model.id, PRODUCTION))
+    previous, now = current.version, db.now(session)
+    uncovered_tasks = lineage.promote_version(session, model, target, mover, now)
+    lost_tasks = [task.number for task in uncovered_tasks]
+    moved = _Moved(current, previous, mover, lost_tasks)
+    _audit_move(session, actor, model, moved, db.now(session))
+    response = _production_to_json(session, model, current, uncovered_tasks)
+    passed = lineage.judge_again(session, model, now)
+    if passed:  # the move has settled the check that held these versions
+        # Built again, since production may follow a version that is published now.
+        response = _production_to_json(session, model, current, uncovered_tasks)
+        response["warnings"] += [words.passes_now(number) for number in passed]
+    return response, lineage.waiting_job(session, model)
+
+
+def _find_rollback_target(session: Session, model: Model, current: Alias) -> Version:
+    """Return the newest earlier target that passed the gate and, for production, can answer."""
+    moves = session.scalars(
+        select(AliasMove)
+        .where(AliasMove.model_id == model.id, AliasMove.alias == current.name)
+        .order_by(AliasMove.id)
+    ).all()
+    for number in reversed(earlier_targets(list(moves))):
+        target = lineage.version_of(session, model, number)
+        if number == current.version or target is None or not target.gate.get("passed", True):
+            continue
+        if current.name != PRODUCTION or list_taught_tasks(target.manifest):
+            return target
+    raise _no_target(
+        session, model, current, f"There is no earlier version to roll {current.name!r} back to."
+    )
+
+
+def _find_given_target(session: Session, model: Model, current: Alias, number: int) -> Version:
+    """Return the version of that number if the alias can roll back to it."""
+    target = lineage.version_of(session, model, number)
+    if target is None:
+        raise Invalid(
+            f"Model {model.name!r} has no version {number}.",
+            fields=[{"field": "version", "message": "no such version"}],
+        )
+    if number >= current.version:
+        raise _no_target(
+            session,
+            model,
+            current,
+            f"A rollback goes back: {current.name!r} is on version {current.version}, and {number} "
+            f"is not older.",
+        )
+    if target.status == "held":
+        raise _no_target(session, model, current, words.explain_hold(number, target.gate))
+    if current.name == PRODUCTION:
+        _require_answering(session, model, current, target)
+    return target
+
+
+def _require_answering(session: Session, model: Model, current: Alias, target: Version) -> None:
+    """Check that the version was taught at least one task."""
+    if not list_taught_tasks(target.manifest):
+        text = f"Version {target.number} was taught no task and cannot answer."
+        raise _no_target(session, model, current, text)
+
+
+def _no_target(session: Session, model: Model, current: Alias, why: str) -> WrongState:
+    """Return a refusal that names the versions the alias can be put on."""
+    query = select(Version.number).where(
+        Version.model_id == model.id,
+        Version.status == "published",
+        Version.number > 0,
+        Version.number != current.version,
+    )
+    targets = sorted(session.scalars(query.order_by(Version.number.desc()).limit(_TARGETS)))
+    can = ""
+    if targets:
+        named = words.join_words([str(number) for number in targets], _TARGETS, "or")
+        can = f" PUT /v1/models/{model.name}/aliases/{current.name} can put it on version {named}."
+    state: AliasState = {"alias": current.name, "version": current.version}
+    return WrongState(f"{why}{can}", extra={"state": state, "targets": targets})
+
+
+def _check_name(alias: str) -> None:
+    """Check that the name is allowed for an alias that is set by hand."""
+    if alias == LATEST:
+        raise Invalid(
+            "The alias 'latest' follows the newest published version and cannot be moved by hand."
+        )
+    if not is_name(alias) or _DIGITS.fullmatch(alias):
+        raise Invalid(
+            f"{alias!r} cannot be an alias: use lower-case letters, digits, '.', '_' and '-' (at "
+            "most 63), not digits only and not the beginning of an id.",
+            fields=[{"field": "alias", "message": "bad name"}],
+        )
+
+
+def _audit_move(session: Session, actor: Actor, model: Model, moved: _Moved, now: float) -> None:
+    """Add a move of an alias to the audit trail."""
+    data: AuditData = {
+        "alias": moved.alias.name,
+        "version": moved.alias.version,
+        "previous": moved.previous,
+        "reason": moved.mover.reason,
+    }
+    if moved.lost_tasks is not None:
+        data["lost_tasks"] = moved.lost_tasks
+    record_action(
+        session,
+        actor,
+        Entry(f"alias.{moved.mover.cause}", model.id, data, model=model.id),
+        now,
+    )
+
+
+def _production_to_json(
+    session: Session, model: Model, alias: Alias, gone: Collection[Task]
+) -> AliasOut:
+    """Return the response about production, with tasks lost by its move and ways to regain them."""
+    covered_classes: set[str] = set()
+    # In the task scenario each task has its own classes, so no other task covers them.
+    if gone and model.scenario != "task":
+        production = lineage.version_of(session, model, alias.version)
+        covered = list_taught_tasks(production.manifest) if production is not None else []
+        query = select(Task.classes).where(Task.model_id == model.id, Task.number.in_(covered))
+        covered_classes = {label for classes in session.scalars(query) for label in classes}
+    warnings = [words.lost_by_move(model, task, alias.version) for task in gone]
+    if not model.production_follows:
+        warnings.append(words.explain_pinning(model, alias.version))
+    return {
+        **_to_json(alias),
+        "follows": model.production_follows,
+        "line_head": model.head,
+        "lost_tasks": [
+            {
+                "task": task.number,
+                "name": task.name,
+                "classes": sorted(task.classes),
+                "lost_classes": sorted(set(task.classes) - covered_classes),
+                "standing": task.standing,
+                "training_data_until": format_rfc3339(words.kept_until(model, task)),
+                "can_relearn": words.can_relearn(task),
+            }
+            for task in gone
+        ],
+        "warnings": warnings,
+    }
+
+
+def _to_json(alias: Alias) -> AliasOut:
+    return {
+        "name": alias.name,
+        "version": alias.version,
+        "updated_at": format_rfc3339(alias.updated_at),
+        "follows": None,
+        "line_head": None,
+        "lost_tasks": [],
+        "warnings": [],
+    }
+
+
+def _move_to_json(move: AliasMove) -> AliasMoveOut:
+    return {
+        "id": move.id,
+        "version": move.version,
+        "previous": move.previous,
+        "cause": move.cause,
+        "key": move.actor,
+        "reason": move.reason,
+        "at": format_rfc3339(move.at),
+    }

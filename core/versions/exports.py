@@ -1,0 +1,190 @@
+"""Downloads of a version: the file's name, a look-up in the store, and the build.
+
+The file is a pure function of the version and of the promise about confident predictions of its
+model. It is therefore built on the first request, stored as a blob, and removed by the sweep after
+some days; a rebuilt file has the same digest. Formats define the content (`core.export`). Slow
+formats are built by jobs (`core.versions.export_jobs`).
+"""
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import delete, select
+from sqlalchemy.exc import IntegrityError
+
+from core.contract.catalogue import Catalogue
+from core.contract.manifest import Manifest
+from core.contract.part_types import inference_part_types
+from core.contract.responses.versions.sure import SureOut
+from core.database.session import Database
+from core.database.tables import Export, Part
+from core.errors import ExportUnavailable, Unavailable
+from core.export.format import Format, PartFile, Version
+from core.export.merged import DamagedPart
+from core.export.registry import FORMATS
+from core.lineage.sure import sure_of
+from core.requests.actor import Actor, find_model
+from core.requests.class_only import require_classes
+from core.requests.resources import Resources
+from core.retention import damage, references
+from core.storage.blobs import Blobs
+from core.versions.versions import find_version
+
+
+@dataclass(frozen=True)
+class ExportFile:
+    """A finished download: SHA-256 digest, size in bytes, name to save it under, and media type."""
+
+    sha256: str
+    bytes: int
+    filename: str
+    media_type: str
+
+
+@dataclass(frozen=True)
+class Download:
+    """A download that a caller asks for.
+
+    Attributes:
+        model: id or name of the model.
+        version: number or alias of the version.
+        format: one of `core.export.registry.FORMATS`.
+    """
+
+    model: str
+    version: str
+    format: str
+
+
+@dataclass(frozen=True)
+class _Source:
+    format: Format
+    version_id: str
+    filename: str
+    manifest: Manifest
+    parts: list[tuple[str, str]]  # name, sha256
+    sure: SureOut | None
+
+
+def get_or_build(resources: Resources, actor: Actor, download: Download, spool: Path) -> ExportFile:
+    """Return the download of a version, and build it if it is not stored.
+
+    Call it where few builds run at once.
+
+    Args:
+        spool: folder for the unfinished file.
+
+    Raises:
+        ExportUnavailable: the format is unknown or not possible for this version, or the version
+            has no stored weights.
+        StoreCorrupt: a part is damaged or missing.
+    """
+    source = _find_source(resources.db, actor, download)
+    return _find_file(resources.db, resources.blobs, source) or _build_file(
+        resources, source, spool
+    )
+
+
+def find_stored(db: Database, blobs: Blobs, actor: Actor, download: Download) -> ExportFile | None:
+    """Return the download of a version if it is stored, else None.
+
+    Raises:
+        ExportUnavailable: see `get_or_build`.
+    """
+    return _find_file(db, blobs, _find_source(db, actor, download))
+
+
+def _find_source(db: Database, actor: Actor, download: Download) -> _Source:
+    """Return the facts that a download is built from."""
+    form = FORMATS.get(download.format)
+    if form is None:
+        raise ExportUnavailable(
+            f"There is no export format {download.format!r}; use {' or '.join(FORMATS)}."
+        )
+    with db.read() as session:
+        owner = find_model(session, actor, download.model)
+        require_classes(owner, "Downloads with a model card")
+        row = find_version(session, owner, download.version)
+        query = select(Part).where(Part.version_id == row.id).order_by(Part.position, Part.name)
+        # Other parts, such as replay buffers, hold training images and must not be downloaded.
+        types = inference_part_types(row.manifest)
+        parts = [(p.name, p.sha256) for p in session.scalars(query) if p.type in types]
+        if not parts:
+            raise ExportUnavailable(
+                f"Version {row.number} has no stored weights: it is the random start that its "
+                "manifest describes. Download a later version."
+            )
+        damage.refuse_marked_parts(
+            session, row, {Blobs.make_key(sha256): name for name, sha256 in parts}
+        )
+        refusal = form.explain_refusal(row.manifest)
+        if refusal is not None:
+            raise ExportUnavailable(refusal)
+        sure = sure_of(session, owner, row.number)
+        return _Source(
+            form, row.id, f"{owner.name}-v{row.number}.{form.suffix}", row.manifest, parts, sure
+        )
+
+
+def _find_file(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None:
+    """Return the stored download, or None if it is missing or damaged."""
+    with db.read() as session:
+        row = session.get(Export, (source.version_id, source.format.name))
+    # A damaged download is no error, since it can be built again from the version.
+    if row is None or blobs.size(row.sha256) != row.bytes or not blobs.seems_sound(row.sha256):
+        return None
+    return ExportFile(row.sha256, row.bytes, source.filename, source.format.media_type)
+
+
+def _build_file(resources: Resources, source: _Source, spool: Path) -> ExportFile:
+    """Build the download, store it as a blob and register it."""
+    db, blobs = resources.db, resources.blobs
+    target, format = (
+        spool / f"export-{secrets.token_hex(8)}.{source.format.suffix}",
+        source.format.name,
+    )
+    try:
+        # Outside of any transaction, since a build takes long.
+        _write_file(blobs, resources.catalogue, source, target)
+        sha256, size = blobs.put_file(target, move=True)
+    finally:
+        target.unlink(missing_ok=True)
+    try:
+        with db.write() as session:
+            # Held until the commit, so that the sweep cannot remove the blob after the check.
+            references.lock_shared(session)
+            # an unregistered file stays for a day: the sweep removed it between upload and now
+            if not blobs.has(sha256):
+                raise Unavailable("The download was removed while it was made; ask again.")
+            session.execute(
+                delete(Export).where(
+                    Export.version_id == source.version_id, Export.format == format
+                )
+            )
+            session.add(
+                Export(
+                    version_id=source.version_id,
+                    format=format,
+                    sha256=sha256,
+                    bytes=size,
+                    created_at=db.now(session),
+                )
+            )
+    except IntegrityError:
+        pass  # another process has written the same row
+    return ExportFile(sha256, size, source.filename, source.format.media_type)
+
+
+def _write_file(blobs: Blobs, catalogue: Catalogue, source: _Source, target: Path) -> None:
+    """Write the download to `target`.
+
+    Raises:
+        StoreCorrupt: a part is damaged.
+    """
+    parts = [PartFile(name, blobs.fetch_file(sha256), sha256) for name, sha256 in source.parts]
+    try:
+        source.format.write(target, Version(source.manifest, parts, catalogue, sure=source.sure))
+    except DamagedPart as error:
+        damaged = next(part.sha256 for part in parts if part.path == error.path)
+        raise blobs.damaged_file(damaged) from error

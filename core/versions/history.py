@@ -1,0 +1,146 @@
+"""A window of a model's versions, newest first, and the moves of production.
+
+The number of queries is fixed, and each reads only the window; manifests and parts are not loaded.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import and_, literal_column, select
+from sqlalchemy.orm import Session
+
+from core.contract.gate import Verdict
+from core.database.measurements import ALL_TASKS, ROW
+from core.database.session import Database
+from core.database.tables import AliasMove, Measurement, Model, Task, Version
+from core.lineage.lineage import PRODUCTION
+from core.requests.actor import Actor, find_model
+from core.requests.times import format_rfc3339
+
+MOVES = 100
+"""Maximum number of the newest moves of production that are shown."""
+
+
+@dataclass(frozen=True)
+class VersionRow:
+    """Summary of a version.
+
+    `acc` and `forgetting` of its row of the matrix are in [0, 1], or None if undefined.
+    """
+
+    number: int
+    parent: int | None
+    task: int | None
+    task_name: str | None
+    status: str
+    gate: Verdict
+    bytes: int
+    bytes_new: int
+    note: str | None
+    job: str | None
+    created_at: str
+    acc: float | None
+    forgetting: float | None
+
+
+@dataclass(frozen=True)
+class Move:
+    """A move of production; `cause` is create, publish, set, rollback or follow."""
+
+    version: int
+    previous: int | None
+    cause: str
+    reason: str | None
+    at: str
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """A window of versions and the moves of production, newest first.
+
+    `newest` is the model's newest version.
+    """
+
+    newest: int
+    versions: list[VersionRow]
+    moves: list[Move]
+
+
+def read_lineage(db: Database, actor: Actor, model: str, *, last: int | None, size: int) -> Lineage:
+    """Return `size` versions up to number `last` (None: the newest), and moves of production.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        newest = row.next_version - 1
+        end = newest if last is None else min(last, newest)
+        return Lineage(newest, _list_versions(session, row, end, size), _list_moves(session, row))
+
+
+def _list_versions(session: Session, model: Model, end: int, size: int) -> list[VersionRow]:
+    """Return the versions up to number `end`, newest first, with their figures."""
+    figures = and_(
+        Measurement.model_id == Version.model_id,
+        Measurement.version == Version.number,
+        Measurement.name == ROW,
+        # a literal, so that the partial index matches
+        Measurement.task == literal_column(str(ALL_TASKS)),
+    )
+    task = and_(Task.model_id == Version.model_id, Task.number == Version.task_number)
+    query = (
+        select(
+            *(
+                Version.number,
+                Version.parent,
+                Version.task_number,
+                Task.name,
+                Version.status,
+                Version.gate,
+            ),
+            *(Version.bytes, Version.bytes_new, Version.note, Version.job_id, Version.created_at),
+            *(Measurement.value, Measurement.detail),
+        )
+        .select_from(Version)
+        .outerjoin(Measurement, figures)
+        .outerjoin(Task, task)
+        .where(Version.model_id == model.id, Version.number.between(end - size + 1, end))
+        .order_by(Version.number.desc())
+    )
+    return [
+        VersionRow(
+            number=one.number,
+            parent=one.parent,
+            task=one.task_number,
+            task_name=one.name,
+            status=one.status,
+            gate=one.gate,
+            bytes=one.bytes,
+            bytes_new=one.bytes_new,
+            note=one.note,
+            job=one.job_id,
+            created_at=format_rfc3339(one.created_at),
+            acc=one.value,
+            forgetting=_read_forgetting(one.detail),
+        )
+        for one in session.execute(query)
+    ]
+
+
+def _read_forgetting(detail: Mapping[str, float | None] | None) -> float | None:
+    return None if detail is None else detail.get("forgetting")
+
+
+def _list_moves(session: Session, model: Model) -> list[Move]:
+    """Return the newest moves of production, newest first."""
+    query = (
+        select(AliasMove)
+        .where(AliasMove.model_id == model.id, AliasMove.alias == PRODUCTION)
+        .order_by(AliasMove.id.desc())
+        .limit(MOVES)
+    )
+    return [
+        Move(one.version, one.previous, one.cause, one.reason, format_rfc3339(one.at))
+        for one in session.scalars(query)
+    ]

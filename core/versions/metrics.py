@@ -1,0 +1,245 @@
+"""The accuracy matrix of a model, whole or a window of it, with the summary of one version."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from operator import truediv
+
+from pydantic_core import to_json
+from sqlalchemy import BindParameter, Row, bindparam, select
+from sqlalchemy.orm import Session
+
+from core.contract.responses.versions.metrics import MatrixColumn, MatrixRow, MetricsOut
+from core.database.bulk import aggregate_columns, parse_lists
+from core.database.session import Database
+from core.database.tables import Job, Model, Result, Task, Version
+from core.errors import Invalid, NotFound
+from core.lineage.coverage import list_taught_tasks
+from core.requests.actor import Actor, find_model
+from core.requests.response_cache import KeptAnswer, KeptAnswers
+from core.statistics import matrix
+from core.versions.metrics_summary import (
+    AT_ONCE,
+    History,
+    Learned,
+    Published,
+    build_summary,
+    first_cells,
+)
+from core.versions.versions import find_version
+
+KEPT_BYTES = 16 << 20
+"""Maximum size of the responses cached by one process, in bytes.
+
+The whole matrix of 1,000 versions and tasks takes 10 MB.
+"""
+_LAST = 2**31 - 1
+_MODEL: BindParameter[str] = bindparam("model")
+# Statements are built once at import: building them takes longer than running most of them.
+_VERSIONS = (
+    select(
+        *(Version.number, Version.task_number, Version.parent, Version.status, Version.bytes),
+        *(Job.started_at, Job.finished_at),
+    )
+    .outerjoin(Job, Job.id == Version.job_id)
+    .where(Version.model_id == _MODEL)
+    .order_by(Version.number)
+)
+_TASKS = select(Task.number, Task.name, Task.n_held_out).where(Task.model_id == _MODEL)
+_CLASSES = select(*aggregate_columns(Task.number, Task.classes)).where(Task.model_id == _MODEL)
+_CELLS = (
+    select(Result.version, *aggregate_columns(Result.task, Result.correct, Result.total))
+    .where(
+        *(Result.model_id == _MODEL, Result.version.in_(bindparam("versions", expanding=True))),
+        # Accuracies are quotients, and a task may have no held-out images.
+        *(Result.task.between(bindparam("first"), bindparam("last")), Result.total > 0),
+    )
+    .group_by(Result.version)
+)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Window of the accuracy matrix: first and last version and task, by number.
+
+    Raises:
+        Invalid: the first number is higher than the last.
+    """
+
+    versions: tuple[int, int] = (0, _LAST)
+    tasks: tuple[int, int] = (0, _LAST)
+
+    def __post_init__(self) -> None:
+        for name, (first, last) in (("from` and `to", self.versions), ("tasks", self.tasks)):
+            if first > last:
+                raise Invalid(
+                    f"The window `{name}` begins at {first} and ends at {last}: name the lower "
+                    f"number first."
+                )
+
+
+WHOLE = Window()
+
+
+@dataclass(frozen=True)
+class _Basis:
+    """Data that a response is made from and that can change.
+
+    Cells and figures are left out: they are written in the transaction of their version and never
+    change, so `next_version` stands for them.
+
+    Attributes:
+        model: the model.
+        number: number of the requested version.
+        taught: tasks of that version, in order.
+        versions, tasks, classes: rows of `_VERSIONS` and `_TASKS`, and the row of `_CLASSES`.
+    """
+
+    model: Model
+    number: int
+    taught: tuple[int, ...]
+    versions: Sequence[Row[int, int | None, int | None, str, int, float | None, float | None]]
+    tasks: Sequence[Row[int, str | None, int | None]]
+    classes: Row[*tuple[str, ...]]
+
+    @cached_property
+    def published(self) -> dict[int, Published]:
+        """All versions by number, in ascending order."""
+        return {
+            number: Published(
+                matrix.Row(number, task, parent), status, size, _compute_duration(start, end)
+            )
+            for number, task, parent, status, size, start, end in self.versions
+        }
+
+    @cached_property
+    def learned(self) -> dict[int, Learned | None]:
+        """Tasks that some version learned, by number in ascending order.
+
+        A task that no longer exists is None.
+        """
+        numbers = {one.row.task for one in self.published.values() if one.row.task is not None}
+        classes = dict(zip(*parse_lists(self.classes), strict=True))
+        tasks_by_number = {
+            number: Learned(name, classes[number], n) for number, name, n in self.tasks
+        }
+        return {number: tasks_by_number.get(number) for number in sorted(numbers)}
+
+    def digest(self, window: Window) -> bytes:
+        """Return a digest of 32 bytes that differs for each different response."""
+        scalars = (self.model.id, self.model.next_version, self.number, self.taught, window)
+        rows = [list(map(tuple, rows)) for rows in (self.versions, self.tasks)]
+        return sha256(to_json([*scalars, *rows, *self.classes])).digest()
+
+
+def model_metrics(
+    db: Database, actor: Actor, model: str, *, version: str, window: Window = WHOLE
+) -> MetricsOut:
+    """Return rows (versions), columns (learned tasks), accuracy matrix and summary of `version`.
+
+    Args:
+        version: number or alias of the version whose ancestors the summary follows.
+        window: rows and columns to show; the summary always covers all.
+
+    Raises:
+        NotFound: there is no such model or version.
+    """
+    with db.read() as session:
+        return _build_response(session, _read_basis(session, actor, model, version), window)
+
+
+def kept_metrics(
+    db: Database, actor: Actor, model: str, kept: KeptAnswers, *, version: str, window: Window
+) -> KeptAnswer:
+    """Return the response of `model_metrics` as JSON, from the cache where possible."""
+    with db.read() as session:
+        basis = _read_basis(session, actor, model, version)
+        return kept.get_or_make(
+            basis.digest(window),
+            # JSON has no NaN or infinity.
+            lambda: to_json(_build_response(session, basis, window), inf_nan_mode="null"),
+        )
+
+
+def _read_basis(session: Session, actor: Actor, model: str, version: str) -> _Basis:
+    """Read the data that the response is made from."""
+    owner = find_model(session, actor, model)
+    requested = find_version(session, owner, version)
+    connection, of_model = session.connection(), {"model": owner.id}
+    return _Basis(
+        model=owner,
+        number=requested.number,
+        taught=tuple(list_taught_tasks(requested.manifest)),
+        versions=connection.execute(_VERSIONS, of_model).all(),
+        tasks=connection.execute(_TASKS, of_model).all(),
+        classes=connection.execute(_CLASSES, of_model).one(),
+    )
+
+
+def _build_response(session: Session, basis: _Basis, window: Window) -> MetricsOut:
+    published, learned = basis.published, basis.learned
+    first = first_cells(session, basis.model)
+    existing_tasks = {number: task for number, task in learned.items() if task is not None}
+    try:
+        summarised = build_summary(
+            session,
+            basis.model,
+            basis.number,
+            basis.taught,
+            History(published, existing_tasks, first),
+        )
+    except KeyError as error:
+        raise NotFound(
+            f"Version {basis.number} has an ancestor that is not there: {error}."
+        ) from error
+    rows = [number for number in published if window.versions[0] <= number <= window.versions[1]]
+    columns = [number for number in learned if window.tasks[0] <= number <= window.tasks[1]]
+    sizes = {task: total for (_, task), (_, total) in first.items()}
+    return {
+        "version": basis.number,
+        "rows": [_build_row(published[number]) for number in rows],
+        "columns": [_build_column(learned[n], n, sizes.get(n, 0)) for n in columns],
+        "accuracy_matrix": _build_matrix(session, basis.model, rows, columns),
+        "summary": summarised,
+        "definitions": matrix.define_figures(basis.model.problem),
+    }
+
+
+def _build_matrix(
+    session: Session, model: Model, versions: Sequence[int], tasks: Sequence[int]
+) -> list[list[float | None]]:
+    """Return one list per version, with one accuracy in [0, 1] or None per task."""
+    accuracies: dict[int, dict[int, float]] = {}
+    window = {"model": model.id, "first": min(tasks, default=0), "last": max(tasks, default=0)}
+    for start in range(0, len(versions), AT_ONCE):
+        part = {**window, "versions": versions[start : start + AT_ONCE]}
+        for version, *texts in session.connection().execute(_CELLS, part):
+            task_numbers, correct, total = parse_lists(texts)
+            accuracies[version] = dict(zip(task_numbers, map(truediv, correct, total), strict=True))
+    return [list(map(accuracies.get(version, {}).get, tasks)) for version in versions]
+
+
+def _build_row(version: Published) -> MatrixRow:
+    row = version.row
+    return {
+        "version": row.version,
+        "task": row.task,
+        "parent": row.parent,
+        "status": version.status,
+    }
+
+
+def _build_column(task: Learned | None, number: int, measured: int) -> MatrixColumn:
+    if task is None:
+        return {"task": number, "name": None, "classes": [], "n": measured}
+    return {
+        "task": number,
+        "name": task.name,
+        "classes": sorted(task.classes),
+        "n": task.n_held_out if task.n_held_out is not None else measured,
+    }
+
+
+def _compute_duration(start: float | None, end: float | None) -> float | None:
+    return None if start is None or end is None else end - start

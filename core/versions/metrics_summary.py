@@ -1,0 +1,263 @@
+"""Figures of one version along its ancestors, computed from stored rows.
+
+The inputs are the version's own row of the accuracy matrix and the first cells of each task. In
+addition, every earlier version has stored figures of its own row (`core.statistics.matrix_row`). The matrix
+itself is not needed; it grows with the square of the number of versions.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+
+from sqlalchemy import BindParameter, and_, bindparam, literal_column, or_, select
+from sqlalchemy.orm import Session
+
+from core.contract.responses.versions.manifest import CalibrationOut
+from core.contract.responses.versions.metrics import (
+    LastFigures,
+    StageFigures,
+    Summary,
+    TaskAccuracy,
+)
+from core.database.bulk import aggregate_columns, parse_lists
+from core.database.measurements import ALL_TASKS, EACH_TASK, ROW
+from core.database.tables import Measurement, Model, Result
+from core.lineage.row import row_of
+from core.lineage.sure import sure_of
+from core.statistics import matrix
+from core.statistics.matrix_row import Cell, StoredStages
+
+_NUMBERS = ("drift", "adp")
+_DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe", "baseline_ncm", "baseline_lda")
+"""Figures of every version of a lineage.
+
+The `adp` row of all tasks has no number; it marks that rows of tasks exist.
+"""
+
+
+class Learned(NamedTuple):
+    """A task that some version learned; `classes` maps labels to counts."""
+
+    name: str | None
+    classes: Mapping[str, int]
+    n_held_out: int | None
+
+
+class Published(NamedTuple):
+    """A version with its status, the bytes of its parts, and the seconds that its job took."""
+
+    row: matrix.Row
+    status: str
+    bytes: int
+    seconds: float | None
+
+
+class History(NamedTuple):
+    """A model's versions and learned tasks, each by number, and the result of `first_cells`."""
+
+    published: Mapping[int, Published]
+    tasks: Mapping[int, Learned]
+    first: matrix.Cells
+
+
+_Recorded = Mapping[str, Mapping[int, Any]]
+"""Numbers or documents by name of the figure, then by version."""
+AT_ONCE = 500
+"""Maximum number of versions in one statement, since SQLite limits the number of bound values."""
+# Statements are built once at import: building them takes longer than running most of them.
+_MODEL: BindParameter[str] = bindparam("model")
+_VERSION: BindParameter[int] = bindparam("version")
+_FIRST_CELLS = select(
+    *aggregate_columns(Result.version, Result.task, Result.correct, Result.total)
+).where(Result.model_id == _MODEL, Result.best.is_(None))
+_COUNTS = select(*aggregate_columns(Result.task, Result.per_class)).where(
+    Result.model_id == _MODEL, Result.version == _VERSION
+)
+_OF_ALL_TASKS = (
+    Measurement.model_id == _MODEL,
+    # a literal, so that the partial index matches
+    Measurement.task == literal_column(str(ALL_TASKS)),
+)
+_RECORDED_NUMBERS = select(Measurement.name, Measurement.version, Measurement.value).where(
+    *_OF_ALL_TASKS, Measurement.name.in_(_NUMBERS)
+)
+_RECORDED_DOCUMENTS = (
+    select(Measurement.name, *aggregate_columns(Measurement.version, Measurement.detail))
+    .where(*_OF_ALL_TASKS, Measurement.name.in_(_DOCUMENTS))
+    .group_by(Measurement.name)
+)
+_OF_ONE = select(Measurement.name, Measurement.detail).where(
+    *(Measurement.model_id == _MODEL, Measurement.version == _VERSION),
+    or_(
+        and_(Measurement.task == EACH_TASK, Measurement.name.in_(("changes", "knn_probe"))),
+        and_(Measurement.task == ALL_TASKS, Measurement.name == "calibration"),
+    ),
+)
+_ANYTIME = (
+    select(Measurement.version, Measurement.task, Measurement.value)
+    .where(
+        *(Measurement.model_id == _MODEL, Measurement.name == "adp", Measurement.task > ALL_TASKS),
+        Measurement.version.in_(bindparam("versions", expanding=True)),
+    )
+    .order_by(Measurement.task)
+)
+
+
+def first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return (correct, total) of each task's first measurements, by (version, task).
+
+    These are the cells from before the task was learned and from when it was learned, for each task
+    that was ever measured.
+    """
+    columns = session.connection().execute(_FIRST_CELLS, {"model": model.id}).one()
+    versions, tasks, correct, totals = parse_lists(columns)
+    return dict(
+        zip(zip(versions, tasks, strict=True), zip(correct, totals, strict=True), strict=True)
+    )
+
+
+def build_summary(
+    session: Session, model: Model, version: int, taught: tuple[int, ...], history: History
+) -> Summary:
+    """Return the figures of `version` by the names of `matrix.DEFINITIONS`.
+
+    Args:
+        taught: tasks that the version was taught, in order.
+
+    Raises:
+        KeyError: an ancestor of the version is missing.
+    """
+    published, tasks, first = history
+    rows = [one.row for one in published.values() if one.row.version != version]
+    rows.append(replace(published[version].row, tasks=taught))
+    row, per_class = _read_row(session, model, version)
+    recorded = _read_recorded(session, model)
+    stored = {n: (of["last"], of["forgetting"]) for n, of in recorded[ROW].items()}
+    stages = StoredStages(rows, first, row, stored, version, model.scenario)
+    lineage = [one.version for one in stages.line]
+    classes = {number: list(task.classes) for number, task in tasks.items()}
+    ever = {task for (_, task), (_, total) in first.items() if total}
+    return {
+        **matrix.compute_figures(stages, per_class),
+        **_of_the_line(recorded, lineage[1:]),
+        **_of_the_last(session, model, version, recorded["knn_probe"].get(version)),
+        "sure": sure_of(session, model, version),
+        "adp_mean": _read_anytime_means(session, model, recorded["adp"], lineage[1:]),
+        "seconds": [published[number].seconds for number in lineage[1:]],
+        "bytes": [published[number].bytes for number in lineage[1:]],
+        "degenerate": matrix.find_degenerate(stages, classes),
+        "unmeasured_classes": []
+        if model.problem is not None  # its labels are no classes
+        else matrix.find_unmeasured(stages, per_class, classes, ever),
+    }
+
+
+def _read_row(
+    session: Session, model: Model, version: int
+) -> tuple[dict[int, Cell], dict[tuple[int, int], dict[str, list[int]]]]:
+    """Return the version's cells by task, and their counts by class."""
+    of_version = {"model": model.id, "version": version}
+    tasks, per_class = parse_lists(session.connection().execute(_COUNTS, of_version).one())
+    counts = {(version, task): of for task, of in zip(tasks, per_class, strict=True)}
+    return row_of(session, model.id, version), counts
+
+
+def _read_recorded(session: Session, model: Model) -> _Recorded:
+    """Return the figures recorded for all tasks together."""
+    recorded: dict[str, dict[int, Any]] = {name: {} for name in (*_NUMBERS, *_DOCUMENTS)}
+    connection, of_model = session.connection(), {"model": model.id}
+    for name, version, value in connection.execute(_RECORDED_NUMBERS, of_model).all():
+        recorded[name][version] = value
+    for name, *texts in connection.execute(_RECORDED_DOCUMENTS, of_model):
+        recorded[name] = dict(zip(*parse_lists(texts), strict=True))
+    return recorded
+
+
+def _of_the_line(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
+    """Return the figures that the jobs of these versions measured themselves."""
+
+    def read_numbers(name: str, key: str) -> list[float | None]:
+        return [_to_float(recorded[name].get(version, {}).get(key)) for version in line]
+
+    def read_shares(name: str) -> list[float | None]:
+        return [_compute_share(recorded[name].get(version, {}).get("all")) for version in line]
+
+    return {
+        "fwt_probe": matrix.mean_defined(
+            _compute_forward_transfer(recorded["knn_probe"].get(version, {})) for version in line
+        ),
+        "update_norm": read_numbers("update_norm", "backbone"),
+        "update_norm_head": read_numbers("update_norm", "head"),
+        "update_norm_relative": read_numbers("update_norm", "relative"),
+        "drift": [recorded["drift"].get(version) for version in line],
+        "baseline_ncm": read_shares("baseline_ncm"),
+        "baseline_lda": read_shares("baseline_lda"),
+        "predicted_loss_rise": read_numbers("forecast", "predicted"),
+        "measured_loss_rise": read_numbers("forecast", "measured"),
+    }
+
+
+def _of_the_last(
+    session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
+) -> LastFigures:
+    """Return the figures that are recorded only for the requested version, by task."""
+    of_version = {"model": model.id, "version": version}
+    documents: dict[str, dict[str, Any]] = dict(
+        session.connection().execute(_OF_ONE, of_version).all()
+    )
+    changes, probes = documents.get("changes", {}), documents.get("knn_probe", {})
+    worse, better = matrix.change_rates(
+        (c["regressed"], c["improved"], c["total"]) for c in changes.values()
+    )
+    return {
+        "calibration": _read_calibration(documents.get("calibration")),
+        "regression_rate": worse,
+        "improvement_rate": better,
+        "knn_probe": {
+            "accuracy": _compute_share(probe["all"]),
+            "per_task": [
+                {"task": int(task), "accuracy": _compute_share(probes[task])}
+                for task in sorted(probes, key=int)
+            ],
+        }
+        if probe
+        else None,
+    }
+
+
+def _read_calibration(document: dict[str, Any] | None) -> CalibrationOut | None:
+    return None if document is None else cast(CalibrationOut, document)
+
+
+def _read_anytime_means(
+    session: Session, model: Model, measured: Mapping[int, Any], line: Sequence[int]
+) -> list[list[TaskAccuracy] | None]:
+    """Return the mean accuracies by task of each version; None where the job did not measure them.
+
+    Args:
+        measured: versions whose jobs measured them.
+    """
+    accuracies: dict[int, list[TaskAccuracy]] = {
+        version: [] for version in line if version in measured
+    }
+    versions = list(accuracies)
+    for start in range(0, len(versions), AT_ONCE):
+        part = {"model": model.id, "versions": versions[start : start + AT_ONCE]}
+        for version, task, mean in session.connection().execute(_ANYTIME, part).all():
+            accuracies[version].append({"task": task, "accuracy": mean})
+    return [accuracies.get(version) for version in line]
+
+
+def _compute_forward_transfer(probe: Mapping[str, Any]) -> float | None:
+    """Return the probe accuracy of a version's parent on the new task, minus that of version 0."""
+    before = probe.get("before") or {}
+    parent, base = _compute_share(before.get("parent")), _compute_share(before.get("base"))
+    return None if parent is None or base is None else parent - base
+
+
+def _compute_share(counts: list[int] | None) -> float | None:
+    return counts[0] / counts[1] if counts and counts[1] else None
+
+
+def _to_float(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,348 @@
+"""Versions of a model as clients see them: list, details, and the parts they are made of.
+
+A version is addressed by number or alias. Versions share parts by content; `shared_with` names the
+lowest earlier version that holds the same bytes. Replay buffers hold training images and cannot be
+downloaded.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sqlalchemy import Float, func, select
+from sqlalchemy import cast as cast_to
+from sqlalchemy.orm import Session, load_only
+
+from core.contract.part_types import IMAGE_TYPES, PRIVATE_TYPES
+from core.contract.responses.audit import AuditData
+from core.contract.responses.versions.manifest import ManifestOut
+from core.contract.responses.versions.version import (
+    FileList,
+    FileOut,
+    ResultPage,
+    TaskResult,
+    VersionItem,
+    VersionOut,
+    VersionPage,
+)
+from core.database import measurements
+from core.database.session import Database
+from core.database.tables import Alias, Model, Part, Result, Version
+from core.errors import Invalid, NotFound, WrongState
+from core.lineage.coverage import list_taught_tasks
+from core.requests.actor import Actor, find_model
+from core.requests.audit import Entry, record_action
+from core.requests.pages import Page, page_of, read_page
+from core.requests.times import format_rfc3339
+from core.retention import damage
+from core.retention.references import by_model
+from core.storage.blobs import Blobs
+
+# 18 digits always fit into the 64 bits of the column.
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+# Without manifests, which grow with the model: a page would load up to 200 of them.
+_LISTED = load_only(
+    Version.number,
+    Version.parent,
+    Version.task_number,
+    Version.job_id,
+    Version.status,
+    Version.gate,
+    Version.bytes,
+    Version.bytes_new,
+    Version.note,
+    Version.created_at,
+)
+LATEST = "latest"
+"""Alias of the newest published version; no row stores it, and it cannot be moved."""
+
+
+@dataclass(frozen=True)
+class PartFile:
+    """A part of a version as a file: digest, size in bytes, and the name to save it under."""
+
+    sha256: str
+    bytes: int
+    filename: str
+
+
+def find_version(session: Session, model: Model, version: str) -> Version:
+    """Return the model's version of that number or alias.
+
+    Raises:
+        NotFound: there is no such number or alias.
+        WrongState: the model has no version yet, since the weights of its base are not there.
+    """
+    if model.base_job is not None:
+        raise WrongState(
+            f"Model {model.name!r} has no version yet: job {model.base_job} brings the weights of "
+            f"its base.",
+            extra={"state": "fetching"},
+        )
+    number: int | None
+    if _NUMBER.fullmatch(version):
+        number = int(version)
+    elif version == LATEST:
+        number = newest_published(session, model.id)
+    else:
+        named = select(Alias.version).where(Alias.model_id == model.id, Alias.name == version)
+        number = session.execute(named).scalar_one_or_none()
+    row = None
+    if number is not None:
+        row = session.scalars(
+            select(Version).where(Version.model_id == model.id, Version.number == number)
+        ).one_or_none()
+    if row is None:
+        raise NotFound(f"Model {model.name!r} has no version or alias {version!r}.")
+    return row
+
+
+def newest_published(session: Session, model_id: str) -> int | None:
+    """Return the number that `latest` stands for; only the newest versions are read to find it."""
+    query = select(Version.number).where(
+        Version.model_id == model_id, Version.status == "published"
+    )
+    return session.scalar(query.order_by(Version.number.desc()).limit(1))
+
+
+def list_versions(
+    db: Database, actor: Actor, model: str, *, limit: int, cursor: str | None
+) -> VersionPage:
+    """Return a page of versions by ascending number, without fields that grow with the model.
+
+    `get_version` returns all fields of one version.
+    """
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        query = select(Version).where(Version.model_id == row.id).options(_LISTED)
+        rows: Page[Version] = read_page(session, query, Version.number, limit, cursor)
+        accuracy = _mean_accuracy(session, row, [version.number for version in rows.rows])
+        items = [_build_item(version, accuracy.get(version.number)) for version in rows.rows]
+        return {"items": items, "next_cursor": rows.next_cursor}
+
+
+def _build_item(version: Version, accuracy: float | None) -> VersionItem:
+    return {
+        "id": version.id,
+        "number": version.number,
+        "parent": version.parent,
+        "task": version.task_number,
+        "job": version.job_id,
+        "status": version.status,
+        "passed": version.gate["passed"],
+        "mean_accuracy": accuracy,
+        "bytes": version.bytes,
+        "bytes_new": version.bytes_new,
+        "note": version.note,
+        "created_at": format_rfc3339(version.created_at),
+    }
+
+
+def _mean_accuracy(session: Session, model: Model, numbers: Sequence[int]) -> dict[int, float]:
+    """Return the mean accuracy, in [0, 1], of versions over learned tasks that were measured."""
+    learned = select(Version.task_number).where(Version.model_id == model.id)
+    query = (
+        select(Result.version, func.avg(cast_to(Result.correct, Float) / Result.total))
+        .where(
+            Result.model_id == model.id,
+            Result.version.in_(numbers),
+            Result.total > 0,
+            Result.task.in_(learned),
+        )
+        .group_by(Result.version)
+    )
+    return {version: mean for version, mean in session.execute(query)}
+
+
+def get_version(db: Database, actor: Actor, model: str, version: str) -> VersionOut:
+    """Return one version: manifest, parts with sizes, gate verdict, and row of the matrix."""
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        return to_json(session, row, [find_version(session, row, version)])[0]
+
+
+def list_results(
+    db: Database, actor: Actor, model: str, version: str, *, limit: int, cursor: str | None
+) -> ResultPage:
+    """Return a page of a version's counts by ascending task, also of tasks it was not taught."""
+    with db.read() as session:
+        row = find_version(session, find_model(session, actor, model), version)
+        query = select(Result).where(Result.model_id == row.model_id, Result.version == row.number)
+        results: Page[Result] = read_page(session, query, Result.task, limit, cursor)
+        items: list[TaskResult] = [
+            {
+                "task": one.task,
+                "correct": one.correct,
+                "total": one.total,
+                "per_class": one.per_class,
+            }
+            for one in results.rows
+        ]
+        return {"items": items, "next_cursor": results.next_cursor}
+
+
+def set_note(db: Database, actor: Actor, model: str, version: str, note: str | None) -> VersionOut:
+    """Set a person's note on a version.
+
+    None or "" removes it, and setting the same note changes nothing.
+
+    Raises:
+        NotFound: the caller sees no such model or version.
+    """
+    with db.write() as session:
+        owner = find_model(session, actor, model)
+        row = find_version(session, owner, version)
+        if (note or None) != row.note:
+            row.note = note or None
+            data: AuditData = {"model": owner.id, "version": row.number, "note": row.note}
+            record_action(
+                session,
+                actor,
+                Entry("version.change", row.id, data, model=owner.id),
+                db.now(session),
+            )
+            session.flush()
+        return to_json(session, owner, [row])[0]
+
+
+def list_files(
+    db: Database, actor: Actor, model: str, version: str, *, limit: int, cursor: str | None
+) -> FileList:
+    """Return a page of the parts of a version that can be downloaded, in the manifest's order."""
+    with db.read() as session:
+        row = find_version(session, find_model(session, actor, model), version)
+        items: dict[str, FileOut] = {
+            p.name: {"name": p.name, "type": p.type, "sha256": p.sha256, "bytes": p.bytes}
+            for p in _find_parts(session, [row.id])[row.id]
+            if p.type not in PRIVATE_TYPES
+        }
+    files = page_of(items, limit, cursor)
+    return {"items": list(files.rows), "next_cursor": files.next_cursor}
+
+
+def get_file(db: Database, actor: Actor, model: str, version: str, part: str) -> PartFile:
+    """Return the file of one part.
+
+    Raises:
+        NotFound: there is no such version or part.
+        Invalid: the part holds training images or their features, and cannot be downloaded.
+        StoreCorrupt: it is known to be damaged.
+    """
+    with db.read() as session:
+        owner = find_model(session, actor, model)
+        row = find_version(session, owner, version)
+        stored = session.get(Part, (row.id, part))
+        if stored is None:
+            names = ", ".join(
+                p.name
+                for p in _find_parts(session, [row.id])[row.id]
+                if p.type not in PRIVATE_TYPES
+            )
+            raise NotFound(f"Version {row.number} has no part {part!r}; it has {names or 'none'}.")
+        if stored.type in PRIVATE_TYPES:
+            content = "images" if stored.type in IMAGE_TYPES else "features"
+            raise Invalid(
+                f"The part {part!r} holds {content} of the training data and cannot be downloaded."
+            )
+        damage.refuse_marked_parts(session, row, {Blobs.make_key(stored.sha256): stored.name})
+        return PartFile(
+            stored.sha256,
+            stored.bytes,
+            f"{owner.name}-v{row.number}-{stored.name}.safetensors",
+        )
+
+
+def to_json(session: Session, model: Model, versions: Sequence[Version]) -> list[VersionOut]:
+    """Return versions of one model as responses show them, in the given order."""
+    if not versions:
+        return []
+    parts = _find_parts(session, [v.id for v in versions])
+    first = _first_holders(session, model, {p.sha256 for of_one in parts.values() for p in of_one})
+    rows = _read_accuracies(session, model, [v.number for v in versions])
+    measured = measurements.of_versions(session, model.id, [v.number for v in versions])
+    return [
+        _build_version(v, parts[v.id], first, rows[v.number], measured[v.number]) for v in versions
+    ]
+
+
+def _build_version(
+    version: Version,
+    parts: Sequence[Part],
+    first: Mapping[str, int],
+    accuracy: list[float | None],
+    measured: Mapping[str, Any],
+) -> VersionOut:
+    return {
+        "id": version.id,
+        "number": version.number,
+        "parent": version.parent,
+        "task": version.task_number,
+        "job": version.job_id,
+        "tasks": list_taught_tasks(version.manifest),
+        "status": version.status,
+        "gate": version.gate,
+        "warnings": list(version.warnings),
+        "parts": [
+            {
+                "name": p.name,
+                "type": p.type,
+                "sha256": p.sha256,
+                "bytes": p.bytes,
+                "shared_with": first[p.sha256] if first[p.sha256] < version.number else None,
+                "deleted_at": format_rfc3339(p.deleted_at),
+            }
+            for p in parts
+        ],
+        "bytes": version.bytes,
+        "bytes_new": version.bytes_new,
+        "accuracy": accuracy,
+        "manifest": cast(ManifestOut, {**version.manifest.to_json(), **measured}),
+        "note": version.note,
+        "created_at": format_rfc3339(version.created_at),
+    }
+
+
+def _find_parts(session: Session, ids: Sequence[str]) -> dict[str, list[Part]]:
+    """Return the parts of each version by version id, in the manifest's order."""
+    parts_by_version: dict[str, list[Part]] = {i: [] for i in ids}
+    query = (
+        select(Part)
+        .where(Part.version_id.in_(ids))
+        .order_by(Part.version_id, Part.position, Part.name)
+    )
+    for part in session.scalars(query):
+        parts_by_version[part.version_id].append(part)
+    return parts_by_version
+
+
+def _first_holders(session: Session, model: Model, digests: set[str]) -> dict[str, int]:
+    """Return the lowest version number of the model that holds each blob, by digest."""
+    sorted_digests = sorted(digests)
+    first_holders: dict[str, int] = {}
+    for start in range(0, len(sorted_digests), 500):  # SQLite limits the number of bound values
+        query = (
+            select(Part.sha256, func.min(Version.number))
+            .join(Version, Version.id == Part.version_id)
+            .where(
+                Version.model_id == model.id,
+                by_model(Part.sha256).in_(sorted_digests[start : start + 500]),
+            )
+            .group_by(Part.sha256)
+        )
+        first_holders.update((sha256, number) for sha256, number in session.execute(query))
+    return first_holders
+
+
+def _read_accuracies(
+    session: Session, model: Model, numbers: Sequence[int]
+) -> dict[int, list[float | None]]:
+    """Return rows of the accuracy matrix: a cell in [0, 1] per learned task; None: not measured."""
+    learned = select(Version.task_number).where(
+        Version.model_id == model.id, Version.task_number.is_not(None)
+    )
+    columns = sorted(set(session.scalars(learned)) - {None}, key=lambda n: n or 0)
+    query = select(Result.version, Result.task, Result.correct, Result.total)
+    results = session.execute(query.where(Result.model_id == model.id, Result.version.in_(numbers)))
+    cells = {(version, task): correct / total for version, task, correct, total in results if total}
+    return {number: [cells.get((number, task or 0)) for task in columns] for number in numbers}

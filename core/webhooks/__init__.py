@@ -1,0 +1,1 @@
+"""Webhooks: receivers, the outbox, and signed deliveries."""

@@ -1,0 +1,260 @@
+"""Webhook payloads as messages that people read in Slack or Teams.
+
+Slack's incoming webhooks take `text` and `blocks` (Block Kit), where `&`, `<` and `>` are markup
+and must be escaped. Teams' workflows take a message with an Adaptive Card, whose texts are runs
+without markup. Names may contain any text: neither form lets a name mention people, link or format.
+"""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+from urllib.parse import quote
+
+from core.contract.webhook import TEST, WebhookData, WebhookPayload
+
+MOST_CHARS = 300
+"""Maximum number of characters of one line."""
+MOST_REASONS = 5
+SECTION_CHARS = 3000
+"""Maximum number of characters of a section; Slack refuses longer ones."""
+CARD = "application/vnd.microsoft.card.adaptive"
+
+
+@dataclass
+class Message:
+    """A message about an event.
+
+    Attributes:
+        title: a sentence.
+        facts: names and values.
+        reasons: sentences with the reasons.
+        command: command to type next.
+        link: page that shows the event.
+    """
+
+    title: str
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    command: str | None = None
+    link: str | None = None
+
+
+def build_body(format: str, payload: WebhookPayload, public_url: str = "") -> bytes:
+    """Return the body of a POST for a chat service.
+
+    Args:
+        format: slack or teams.
+        payload: the event.
+        public_url: address at which people reach the service; if empty, messages have no links.
+
+    Raises:
+        KeyError: there is no such format.
+    """
+    message = _WRITERS[format](describe_event(payload, public_url))
+    # Names may contain lone surrogates, which UTF-8 cannot encode.
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def describe_event(payload: WebhookPayload, public_url: str = "") -> Message:
+    """Return a payload as a message in words."""
+    data, name = payload["data"], payload["data"].get("name", "")
+    if payload["type"] == TEST:
+        return Message(
+            "Perennial: this webhook works.",
+            link=_build_page_url(public_url, f"webhooks/{data.get('webhook', '')}"),
+        )
+    noun = payload["type"].partition(".")[0]
+    message = _DESCRIBED.get(noun, _describe_other)(payload["type"], name, data)
+    facts = {
+        "Model": name,
+        "Version": data.get("version"),
+        "Task": data.get("task"),
+        "Status": data.get("status"),
+        "Gate": _read_verdict(data),
+        "Cause": data.get("cause"),
+    }
+    # Compared and not tested for truth, since version 0 is a fact too.
+    message.facts = [(key, str(value)) for key, value in facts.items() if value not in (None, "")]
+    job_id, model_id = data.get("job"), data.get("model")
+    of_job = noun == "job" and job_id is not None
+    message.link = _build_page_url(
+        public_url,
+        f"jobs/{quote(job_id or '', safe='')}"
+        if of_job
+        else f"models/{quote(model_id or '', safe='')}",
+    )
+    return message
+
+
+def _describe_job(type: str, name: str, data: WebhookData) -> Message:
+    """Describe an event of a job."""
+    state, kind, job = type.partition(".")[2], data.get("kind", "job"), data.get("job") or ""
+    message = Message(f"{name}: a job ({kind}) {_STATES.get(state, state)}.")
+    if (error := data.get("error")) is not None:
+        message.reasons = [f"Kind of error: {error}"]
+    if state in ("failed", "rejected"):
+        # Quoted, since people paste it into a shell.
+        message.command = f"perennial jobs show {shlex.quote(job)}"
+    return message
+
+
+def _describe_version(type: str, name: str, data: WebhookData) -> Message:
+    """Describe an event of a version, with the checks that failed."""
+    number = data.get("version")
+    if type == "version.held":
+        message = Message(
+            f"{name}: version {number} is held by its gate; production stays where it is."
+        )
+        message.command = f"perennial models show {shlex.quote(name)}"
+    else:
+        message = Message(f"{name}: version {number} is published.")
+    checks = data["gate"]["checks"] if "gate" in data else []
+    failed = [check for check in checks if not check["passed"]]
+    message.reasons = [
+        _describe_check(cast(Mapping[str, Any], check)) for check in failed[:MOST_REASONS]
+    ]
+    if len(failed) > MOST_REASONS:
+        message.reasons.append(f"and {len(failed) - MOST_REASONS} more checks")
+    return message
+
+
+def _describe_check(check: Mapping[str, Any]) -> str:
+    """Describe a failed check."""
+    if check.get("detail"):
+        return f"{check['name']}: {check['detail']}"
+    value, limit = check.get("value"), check.get("limit")
+    measured = "undefined" if value is None else f"{value:.4g}"
+    return f"{check['name']}: {measured}" + ("" if limit is None else f", the limit is {limit:.4g}")
+
+
+def _describe_alias_move(type: str, name: str, data: WebhookData) -> Message:
+    """Describe a move of an alias."""
+    alias, version, previous = data.get("alias", ""), data.get("version"), data.get("previous")
+    if version is None:
+        return Message(f"{name}: the alias {alias} is deleted.")
+    came = "" if previous is None else f", from version {previous}"
+    return Message(f"{name}: {alias} is version {version} now{came}.")
+
+
+def _describe_deletion(type: str, name: str, data: WebhookData) -> Message:
+    """Describe the deletion of a task's images."""
+    return Message(f"{name}: the images of task {data.get('task')} are deleted.")
+
+
+def _describe_export(type: str, name: str, data: WebhookData) -> Message:
+    """Describe a finished export."""
+    version, format = data.get("version"), data.get("format", "")
+    message = Message(f"{name}: version {version} can be downloaded as {format}.")
+    message.command = (
+        f"perennial download {shlex.quote(name)} {version} --format {shlex.quote(format)}"
+    )
+    return message
+
+
+def _describe_other(type: str, name: str, data: WebhookData) -> Message:
+    """Describe an event of another type."""
+    return Message(f"{name}: {type}")
+
+
+def _read_verdict(data: WebhookData) -> str | None:
+    if "gate" not in data:
+        return None
+    return "passed" if data["gate"]["passed"] else "failed"
+
+
+def _build_page_url(public_url: str, path: str) -> str | None:
+    """Return the address of a page, or None without a public URL."""
+    return f"{public_url.rstrip('/')}/ui/{path}" if public_url else None
+
+
+def _format_slack(message: Message) -> dict[str, Any]:
+    """Return the message in Slack's form."""
+    paragraphs = [f"*{_escape_line(message.title)}*"]
+    paragraphs += [f"{name}: {_escape_line(value)}" for name, value in message.facts]
+    paragraphs += [f"• {_escape_line(reason)}" for reason in message.reasons]
+    if message.command is not None:
+        paragraphs.append(f"`{_escape_line(message.command)}`")
+    if message.link is not None:
+        # A bar or an angle bracket in the address would end Slack's link.
+        link = quote(message.link, safe=_OF_URLS).replace("&", "&amp;")
+        paragraphs.append(f"<{link}|Open the page>")
+    # Verbatim: Slack would turn names that look like channels or addresses into links.
+    text = {"type": "mrkdwn", "text": _join_fitting(paragraphs), "verbatim": True}
+    # Notifications show `text`, since they cannot show blocks.
+    return {"text": _escape_line(message.title), "blocks": [{"type": "section", "text": text}]}
+
+
+def _escape_line(text: str) -> str:
+    """Return a text escaped for Slack's markup, and cut to one line."""
+    return _cut_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _join_fitting(paragraphs: list[str]) -> str:
+    """Join as many whole lines as fit into a section."""
+    text = ""
+    for paragraph in paragraphs:
+        joined = f"{text}\n{paragraph}" if text else paragraph
+        # Goes on after a line that is too long: the command and the link are short and come last.
+        if len(joined) <= SECTION_CHARS:
+            text = joined
+    return text
+
+
+def _format_teams(message: Message) -> dict[str, Any]:
+    """Return the message in the form of Teams."""
+    body = [_build_paragraph(message.title, weight="Bolder", size="Medium")]
+    body += [_build_paragraph(f"{name}: {value}") for name, value in message.facts]
+    body += [_build_paragraph(f"• {reason}") for reason in message.reasons]
+    if message.command is not None:
+        body.append(_build_paragraph(message.command, fontType="Monospace"))
+    card: dict[str, Any] = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "fallbackText": _cut_line(message.title),
+        "body": body,
+    }
+    if message.link is not None:
+        card["actions"] = [
+            {"type": "Action.OpenUrl", "title": "Open the page", "url": message.link}
+        ]
+    return {
+        "type": "message",
+        "attachments": [{"contentType": CARD, "contentUrl": None, "content": card}],
+    }
+
+
+def _build_paragraph(text: str, **style: str) -> dict[str, Any]:
+    """Return a paragraph of plain text; a TextBlock would interpret Markdown."""
+    return {
+        "type": "RichTextBlock",
+        "inlines": [{"type": "TextRun", "text": _cut_line(text), **style}],
+    }
+
+
+def _cut_line(text: str) -> str:
+    """Join the words of a text by single spaces, and cut it to the maximum length."""
+    cut = " ".join(text.split())
+    return cut if len(cut) <= MOST_CHARS else f"{cut[: MOST_CHARS - 1]}…"
+
+
+_OF_URLS = "/:?#[]@!$&'()*+,;=%-._~"
+_STATES = {
+    "succeeded": "is done",
+    "failed": "has failed",
+    "rejected": "has rejected its batch",
+    "cancelled": "was cancelled",
+}
+_DESCRIBED: dict[str, Callable[[str, str, WebhookData], Message]] = {
+    "job": _describe_job,
+    "version": _describe_version,
+    "alias": _describe_alias_move,
+    "task": _describe_deletion,
+    "export": _describe_export,
+}
+_WRITERS: dict[str, Callable[[Message], dict[str, Any]]] = {
+    "slack": _format_slack,
+    "teams": _format_teams,
+}

@@ -1,0 +1,60 @@
+"""Heavy work has turns: a few at once, one of each owner, in threads of its own."""
+
+import asyncio
+import threading
+
+import pytest
+
+from api.limits.heavy_work import HeavyWork
+from tests.api.overlap import PATIENCE_S, Overlap
+
+
+def test_no_more_are_done_at_once_than_there_are_turns() -> None:
+    busy = Overlap(2)
+
+    async def main() -> list[str]:
+        work = HeavyWork(2)
+        asked = [work.run(f"owner-{n}", lambda n=n: busy.work(str(n))) for n in range(6)]  # type: ignore[misc]
+        return list(await asyncio.gather(*asked))
+
+    assert asyncio.run(main()) == [str(n) for n in range(6)]
+    assert busy.most == 2
+
+
+def test_of_an_owner_one_is_done_at_once_and_another_owner_is_not_behind_all_of_them() -> None:
+    order: list[str] = []
+    begun, released = threading.Event(), threading.Event()
+
+    def greedy() -> None:
+        order.append("greedy")
+        begun.set()
+        assert released.wait(PATIENCE_S)
+
+    def modest() -> None:
+        assert begun.wait(PATIENCE_S)  # the threads start in any order
+        order.append("modest")
+
+    async def main() -> None:
+        work = HeavyWork(2)
+        started = [asyncio.create_task(work.run("greedy", greedy)) for _ in range(6)]
+        await asyncio.sleep(0)
+        await work.run("modest", modest)
+        assert order == ["greedy", "modest"]
+        released.set()
+        await asyncio.gather(*started)
+        assert not work._turns._waiting
+
+    asyncio.run(main())
+
+
+def test_an_error_is_raised_and_gives_the_turn_back() -> None:
+    def fail() -> None:
+        raise ValueError("broken")
+
+    async def main() -> str:
+        work = HeavyWork(1)
+        with pytest.raises(ValueError, match="broken"):
+            await work.run("one", fail)
+        return await work.run("one", lambda: "done")
+
+    assert asyncio.run(main()) == "done"

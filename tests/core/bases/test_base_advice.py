@@ -1,0 +1,197 @@
+"""A base that differs in its stem or patches alone: what it fits, as the request that would be
+taken.
+"""
+
+import json
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+import torch
+
+from core.bases import base_advice
+from core.bases.base_advice import (
+    Shapes,
+    find_advice,
+    format_creation_request,
+    format_query,
+    other_model,
+    refuse_pickle,
+)
+from core.errors import BaseInvalid
+from core.learning.networks import ImageSpec, backbone, expected_base, get_architectures
+
+
+def shapes(architecture: dict, image: dict) -> Shapes:
+    found = expected_base(architecture, ImageSpec.from_field(image))
+    return {name: entry["shape"] for name, entry in found["tensors"].items()}
+
+
+def family(architecture: dict) -> str:
+    return get_architectures()[architecture["name"]].family
+
+
+def rgb(size: int) -> dict:
+    return {"size": size, "channels": 3}
+
+
+@pytest.mark.parametrize(
+    ("asked", "size", "file", "file_size", "field", "fits"),
+    [
+        (
+            {"name": "resnet18", "stem": "auto"}, 32,
+            {"name": "resnet18"}, 224,
+            "architecture.stem", ({"name": "resnet18", "stem": "standard"}, 32),
+        ),
+        (
+            {"name": "resnet18", "stem": "auto"}, 224,
+            {"name": "resnet18"}, 32,
+            "architecture.stem", ({"name": "resnet18", "stem": "small"}, 224),
+        ),
+        (
+            {"name": "resnet50", "stem": "small"}, 224,
+            {"name": "resnet50"}, 224,
+            "architecture.stem", ({"name": "resnet50", "stem": "standard"}, 224),
+        ),
+        (
+            {"name": "convnext_tiny", "stem": "auto"}, 32,
+            {"name": "convnext_tiny"}, 224,
+            "architecture.stem", ({"name": "convnext_tiny", "stem": "standard"}, 32),
+        ),
+        (
+            {"name": "convnext_tiny", "stem": "auto"}, 16,
+            {"name": "convnext_tiny"}, 224,
+            "image.size", ({"name": "convnext_tiny", "stem": "auto"}, 224),
+        ),
+        (
+            {"name": "vit_b_16", "patch": None}, 32,
+            {"name": "vit_b_16"}, 224,
+            "architecture.patch", ({"name": "vit_b_16", "patch": 16}, 224),
+        ),
+        (
+            {"name": "vit_b_16", "patch": 8}, 230,
+            {"name": "vit_b_16"}, 224,
+            "architecture.patch", ({"name": "vit_b_16", "patch": 16}, 230),
+        ),
+    ],
+)  # fmt: skip
+def test_a_file_is_told_what_it_fits(asked, size, file, file_size, field, fits):
+    found, expected = shapes(file, rgb(file_size)), shapes(asked, rgb(size))
+    told = find_advice(asked, rgb(size), family(asked), found, expected)
+    assert told is not None and (told.field, told.architecture, told.image) == (
+        field,
+        fits[0],
+        rgb(fits[1]),
+    )
+    assert shapes(told.architecture, told.image) == found
+
+
+def test_a_first_layer_for_other_channels_is_told_as_well():
+    asked = {"name": "resnet18", "stem": "auto"}
+    found = shapes(asked, {"size": 32, "channels": 1})
+    told = find_advice(asked, rgb(32), family(asked), found, shapes(asked, rgb(32)))
+    assert (
+        told is not None
+        and told.field == "image.channels"
+        and told.image == {"size": 32, "channels": 1}
+    )
+
+
+@pytest.mark.parametrize("stem", [[64, 3, 5, 5], [32, 3, 7, 7], [64, 4, 7, 7], [64], []])
+def test_a_stem_that_no_architecture_has_is_not_explained(stem):
+    asked = {"name": "resnet18", "stem": "auto"}
+    expected = shapes(asked, rgb(32))
+    assert (
+        find_advice(asked, rgb(32), family(asked), {**expected, "conv1.weight": stem}, expected)
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    "positions", [[1, 4, 192], [1, 0, 192], [1, 1, 192], [5, 192], [1, 1_000_001, 192]]
+)
+def test_positions_of_no_square_image_are_not_explained(positions):
+    asked = {"name": "vit", "layers": 1, "heads": 3, "hidden": 192, "mlp": 768, "patch": None}
+    expected = shapes(asked, rgb(32))
+    assert (
+        find_advice(
+            asked,
+            rgb(32),
+            family(asked),
+            {**expected, "encoder.pos_embedding": positions},
+            expected,
+        )
+        is None
+    )
+
+
+def test_a_file_that_differs_elsewhere_too_is_not_explained():
+    asked = {"name": "resnet18", "stem": "auto"}
+    found, expected = shapes(asked, rgb(224)), shapes(asked, rgb(32))
+    assert find_advice(asked, rgb(32), family(asked), {**found, "bn1.bias": [3]}, expected) is None
+    assert find_advice(asked, rgb(32), family(asked), {**found, "more": [3]}, expected) is None
+    assert (
+        find_advice({"name": "mlp"}, rgb(8), "mlp", {"fc1.weight": [2, 3]}, {"fc1.weight": [2, 4]})
+        is None
+    )
+
+
+def test_the_error_names_the_field_and_the_request_that_would_be_taken():
+    asked = {"name": "resnet18", "stem": "auto"}
+    told = find_advice(
+        asked, rgb(32), family(asked), shapes(asked, rgb(224)), shapes(asked, rgb(32))
+    )
+    assert told is not None
+    error = told.make_error([{"field": "conv1.weight", "message": "…"}])
+    assert [f["field"] for f in error.fields] == ["architecture.stem", "conv1.weight"]
+    sent = parse_qs(error.extra["fits"]["query"])
+    assert json.loads(sent["architecture"][0]) == {"name": "resnet18", "stem": "standard"}
+    assert (sent["image_size"], sent["channels"]) == (["32"], ["3"])
+    assert f"POST /v1/bases?{error.extra['fits']['query']}" in error.detail
+    assert (
+        format_creation_request({"name": "resnet18", "stem": "standard"}, rgb(32)) in error.detail
+    )
+    assert "POST /v1/bases?architecture=resnet18&image_size=224&channels=3" in error.detail
+
+
+def test_a_query_says_only_what_is_chosen():
+    assert (
+        format_query({"name": "resnet18", "stem": "auto"}, rgb(64))
+        == "architecture=resnet18&image_size=64&channels=3"
+    )
+
+
+def test_a_model_of_another_architecture_is_told_in_plain_words():
+    base = {"name": "resnet18", "stem": "standard", "image": rgb(32)}
+    told = other_model(base, {"name": "mlp", "hidden": [4, 5]}, {"size": 8, "channels": 1})
+    assert 'resnet18 (stem "standard") and images of 32 × 32 pixels in 3 channels' in told
+    assert "mlp (hidden [4, 5]) and images of 8 × 8 pixels in 1 channel." in told
+    assert (
+        '"architecture": {"name": "resnet18", "stem": "standard"}, "image": {"size": 32, '
+        '"channels": 3}' in told
+    )
+    assert "'" not in told and "None" not in told
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickled_file_is_told_how_to_become_a_base(tmp_path: Path, zipped: bool):
+    file = tmp_path / "model.pth"
+    torch.save({"a": torch.zeros(3)}, file, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(
+        BaseInvalid, match=r"import_torchvision resnet34 FILE\.pth OUT\.safetensors`"
+    ):
+        refuse_pickle(file, {"name": "resnet34"}, family({"name": "resnet34"}))
+    with pytest.raises(BaseInvalid, match=r"pickled PyTorch file.*safetensors\.torch\.save_file"):
+        refuse_pickle(file, {"name": "small-cnn"}, family({"name": "small-cnn"}))
+
+
+def test_another_archive_is_named_and_a_file_of_no_known_kind_is_left_to_the_reader(tmp_path: Path):
+    (tmp_path / "a.zip").write_bytes(b"PK\x03\x04" + bytes(100))
+    with pytest.raises(BaseInvalid, match="zip archive"):
+        refuse_pickle(tmp_path / "a.zip", {"name": "resnet18"}, family({"name": "resnet18"}))
+    (tmp_path / "b").write_bytes(b"hello")
+    refuse_pickle(tmp_path / "b", {"name": "resnet18"}, family({"name": "resnet18"}))
+
+
+def test_images_are_small_here_up_to_where_stems_are():
+    assert base_advice.SMALL_IMAGE == backbone.SMALL_IMAGE

@@ -1,0 +1,104 @@
+"""A PostgreSQL that takes connections and stays silent: nobody waits for it for ever."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from fault_proxy import FaultProxy
+from sqlalchemy import Connection, make_url, text
+from sqlalchemy.exc import OperationalError
+
+from core.database import migrate
+from core.database.patience import PatientConnection
+from core.database.polling import PollingReads
+from core.database.session import SILENCE_S, STATEMENT_S, Database, is_outage
+from core.errors import Unavailable
+
+
+@pytest.fixture
+def relay(postgres_url: str) -> Iterator[FaultProxy]:
+    made = FaultProxy(make_url(postgres_url).port or 5432)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def relayed(postgres_url: str, relay: FaultProxy) -> str:
+    return make_url(postgres_url).set(port=relay.port).render_as_string(hide_password=False)
+
+
+def hasten(connection: Connection) -> None:
+    """Take from one connection the time that it has for an answer; all others keep theirs."""
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, PatientConnection) and driver.patience_s == STATEMENT_S + SILENCE_S
+    driver.patience_s = 0.2
+
+
+def test_a_statement_that_gets_no_answer_ends_as_an_outage_and_the_next_one_works(
+    relay: FaultProxy, relayed: str
+) -> None:
+    db = Database(relayed)
+    with pytest.raises(OperationalError) as error, db.read() as session:
+        session.execute(text("SELECT 1"))
+        hasten(session.connection())
+        relay.fault("silent")
+        session.execute(text("SELECT 2"))
+    assert is_outage(error.value)
+    relay.heal()
+    with db.read() as session:
+        assert (
+            session.execute(text("SELECT 3")).scalar_one() == 3
+        )  # not the late answer of the other connection
+    db.close()
+
+
+def test_a_migration_may_take_longer_than_a_statement_and_later_statements_may_not(
+    postgres_url: str,
+) -> None:
+    db = Database(postgres_url, statement_s=0.2)
+    sleep = text("SELECT pg_sleep(0.6)")
+    with migrate.begin_exclusive(db) as connection:
+        connection.execute(sleep)
+    with pytest.raises(OperationalError), db.read() as session:
+        session.execute(sleep)
+    db.close()
+
+
+def test_an_idle_connection_that_fell_silent_is_found_out(relay: FaultProxy, relayed: str) -> None:
+    db = Database(relayed)
+    with db.engine.connect() as connection:
+        hasten(connection)
+    relay.fault("silent")
+    with pytest.raises(OperationalError) as error:
+        db.check()
+    assert is_outage(error.value)
+    db.close()
+
+
+def test_a_statement_that_fails_for_another_reason_keeps_its_connection(relayed: str) -> None:
+    db = Database(relayed)
+    with db.engine.connect() as connection:
+        before = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        connection.rollback()
+        with pytest.raises(Exception, match="statement timeout"):
+            connection.execute(text("SET LOCAL statement_timeout = 50; SELECT pg_sleep(5)"))
+        connection.rollback()
+        assert connection.execute(text("SELECT pg_backend_pid()")).scalar_one() == before
+    db.close()
+
+
+def test_a_poll_of_a_silent_database_is_unavailable_in_time(
+    relay: FaultProxy, relayed: str
+) -> None:
+    async def poll() -> None:
+        reads = PollingReads(relayed, timeout_s=1.0)
+        try:
+            with pytest.raises(Unavailable):  # there is no table; the connection is open afterwards
+                await reads.find_job("job_1")
+            relay.fault("silent")
+            with pytest.raises(Unavailable):
+                await reads.find_job("job_1")
+        finally:
+            await reads.close()
+
+    asyncio.run(poll())

@@ -1,0 +1,223 @@
+"""Reads for polling: everything a poll shows in one query, quickly, and a typed error in
+an outage.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from sqlalchemy import select
+
+from core.database.polling import About, EventRow, PollingReads
+from core.database.session import Database
+from core.database.tables import Job, OwnerEvent
+from core.errors import Unavailable
+
+pytestmark = pytest.mark.both_databases
+
+T = TypeVar("T")
+
+
+def with_reads(database: Database, use: Callable[[PollingReads], Awaitable[T]]) -> T:
+    async def run() -> T:
+        reads = PollingReads(database.url)
+        await reads.start()
+        try:
+            return await use(reads)
+        finally:
+            await reads.close()
+
+    return asyncio.run(run())
+
+
+def test_a_job_has_everything_that_its_answer_shows(filled: Database) -> None:
+    job = with_reads(filled, lambda reads: reads.find_job("job_1"))
+    assert job is not None
+    assert (job.id, job.owner_id, job.model_id, job.task_id, job.task_number) == (
+        "job_1", "own_1", "mdl_1", "tsk_1", 1,
+    )  # fmt: skip
+    assert (job.state, job.revision, job.attempt, job.version, job.error) == (
+        "queued",
+        1,
+        0,
+        None,
+        None,
+    )
+    assert (job.progress, job.recipe) == ({"phase": "train", "step": 2}, {"epochs": 3})
+    assert (job.created_at, job.started_at, job.finished_at) == (1.5, None, None)
+
+
+def test_an_unknown_job_and_key_are_none(filled: Database) -> None:
+    assert with_reads(filled, lambda reads: reads.find_job("job_' OR 1=1 --")) is None
+    assert with_reads(filled, lambda reads: reads.find_key("nobody")) is None
+
+
+def test_a_read_sees_what_was_just_committed(filled: Database) -> None:
+    async def use(reads: PollingReads) -> list[int]:
+        revisions = []
+        for revision in (1, 2, 3):
+            with filled.write() as session:
+                session.get_one(Job, "job_1").revision = revision
+            row = await reads.find_job("job_1")
+            assert row is not None
+            revisions.append(row.revision)
+        return revisions
+
+    assert with_reads(filled, use) == [1, 2, 3]
+
+
+def test_a_job_that_was_read_before_is_read_with_what_has_changed(filled: Database) -> None:
+    async def use(reads: PollingReads) -> list[object]:
+        found = []
+        for step in (2, 2, 3):
+            with filled.write() as session:
+                session.get_one(Job, "job_1").progress = {"phase": "train", "step": step}
+            row = await reads.find_job("job_1")
+            assert row is not None
+            found.append(row.progress)
+        return found
+
+    assert with_reads(filled, use) == [{"phase": "train", "step": step} for step in (2, 2, 3)]
+
+
+def test_events_come_in_order_after_an_id_and_by_type(filled: Database) -> None:
+    async def use(reads: PollingReads) -> list[list[EventRow]]:
+        every = await reads.list_events("job_1", 0, 100, None)
+        return [
+            every,
+            await reads.list_events("job_1", every[1].id, 2, None),
+            await reads.list_events("job_1", 0, 100, ["state"]),
+            await reads.list_events("job_1", 0, 100, ["state", "log"]),
+        ]
+
+    every, page, some, both = with_reads(filled, use)
+    assert [event.data["n"] for event in every] == [0, 1, 2, 3, 4]
+    assert page == every[2:4]
+    assert [event.data["n"] for event in some] == [1, 3]
+    assert both == every
+
+
+def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: Database) -> None:
+    rare = {17: "alias", 40: "version", 41: "alias"}
+    with database.write() as session:
+        session.add_all(
+            OwnerEvent(
+                owner_id=owner,
+                model_id="mdl_1",
+                job_id=None,
+                type=rare.get(n, "job"),
+                data={},
+                at=1.0,
+            )
+            for n in range(50)
+            for owner in ("own_1", "own_2")
+        )
+    with database.read() as session:
+        every = session.scalars(select(OwnerEvent).order_by(OwnerEvent.id)).all()
+    asked = (None, ("alias",), ("alias", "version"), ("job", "alias", "job"), ("version",) * 600)
+
+    async def use(reads: PollingReads) -> None:
+        for about in (About(owner_id="own_1"), About(model_id="mdl_1"), About()):
+            of = [event for event in every if about.owner_id in (None, event.owner_id)]
+            for types in asked:
+                expected = [event.id for event in of if types is None or event.type in types]
+                for after, limit in ((0, 100), (0, 3), (of[20].id, 5), (of[-1].id, 5)):
+                    found = await reads.owner_events(about, after, limit, types)
+                    assert [row.id for row in found] == [id_ for id_ in expected if id_ > after][
+                        :limit
+                    ]
+            assert await reads.newest_owner_event(about) == of[-1].id
+        assert await reads.newest_owner_event(About(owner_id="nobody")) == 0
+
+    with_reads(database, use)
+
+
+def test_a_key_is_found_by_its_prefix(filled: Database) -> None:
+    key = with_reads(filled, lambda reads: reads.find_key("abc"))
+    assert key is not None
+    assert (key.id, key.owner_id, key.hash, key.scope, key.revoked_at) == (
+        "key_1",
+        "own_1",
+        "h",
+        "read",
+        None,
+    )
+
+
+def test_many_reads_at_once_all_answer(filled: Database) -> None:
+    async def use(reads: PollingReads) -> set[str]:
+        rows = await asyncio.gather(*(reads.find_job("job_1") for _ in range(50)))
+        return {row.id for row in rows if row is not None}
+
+    assert with_reads(filled, use) == {"job_1"}
+
+
+def test_a_reader_that_was_cancelled_does_not_mix_up_the_next_answer(filled: Database) -> None:
+    async def use(reads: PollingReads) -> None:
+        for _ in range(20):
+            task = asyncio.create_task(reads.list_events("job_1", 0, 100, None))
+            await asyncio.sleep(0)
+            task.cancel()
+            row = await reads.find_job("job_1")
+            assert row is not None and row.id == "job_1"
+
+    with_reads(filled, use)
+
+
+def test_nothing_can_be_written_through_the_read_connection(
+    tmp_path: Path, filled: Database
+) -> None:
+    if filled.dialect != "sqlite":
+        return
+
+    async def use(reads: PollingReads) -> None:
+        with pytest.raises(Unavailable):
+            await reads._reader.fetch("DELETE FROM jobs", ())
+
+    with_reads(filled, use)
+
+
+def test_a_postgresql_that_is_away_is_unavailable() -> None:
+    async def run() -> None:
+        reads = PollingReads("postgresql+psycopg://nobody@127.0.0.1:1/none", timeout_s=1.0)
+        with pytest.raises(Unavailable):
+            await reads.find_job("job_1")
+        await reads.close()
+
+    asyncio.run(run())
+
+
+def test_a_silent_postgresql_is_unavailable_in_time() -> None:
+    async def run() -> None:
+        server = await asyncio.start_server(lambda r, w: asyncio.sleep(600), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        reads = PollingReads(f"postgresql+psycopg://nobody@127.0.0.1:{port}/none", timeout_s=0.5)
+        with pytest.raises(Unavailable):
+            await reads.find_job("job_1")
+        await reads.close()
+        server.close()
+
+    asyncio.run(run())
+
+
+def test_reads_work_again_after_the_server_ended_the_connections(filled: Database) -> None:
+    if filled.dialect != "postgresql":
+        return
+
+    async def use(reads: PollingReads) -> None:
+        from sqlalchemy import text
+
+        assert await reads.find_job("job_1") is not None
+        with filled.write() as session:
+            session.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+            )
+        row = await reads.find_job("job_1")
+        assert row is not None
+
+    with_reads(filled, use)

@@ -1,0 +1,42 @@
+"""The note that offers the small base for a batch of small images."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.execution.validate import advise_small_base
+from core.ingest.ingest import Ingested
+from core.packaged import imagenet_base, packaged_base
+from core.recipe.passes import PASSES
+
+
+def decoded(small: int | None) -> Ingested:
+    """A batch of 1,000 images, of which so many are small; None: a report from before they were
+    counted.
+    """
+    report: Any = {} if small is None else {"small": small}
+    return Ingested(Path(), Path(), Path(), {"a": 1000}, ["a"], 900, 100, report, [])
+
+
+def test_most_images_being_small_offers_the_small_base_with_the_seconds() -> None:
+    (note,) = advise_small_base(imagenet_base.NAME, 224, decoded(600))
+    photos, small = PASSES[imagenet_base.NAME][-1], PASSES[packaged_base.PACKAGED][0]
+    saved = 1000 * (photos.forward_s - small.forward_s)
+    assert f'"base": "{packaged_base.PACKAGED}"' in note
+    assert note.startswith("600 of 1,000 images have fewer than 48 pixels")
+    assert f"about {saved:,.0f} s of one core" in note
+
+
+@pytest.mark.parametrize(
+    ("base", "small"),
+    [
+        (imagenet_base.NAME, 500),
+        (imagenet_base.NAME, None),
+        (packaged_base.PACKAGED, 1000),
+        ("random", 1000),
+        ({"model": "mdl_1", "version": 2}, 1000),
+    ],
+)
+def test_other_batches_and_models_are_left_alone(base: Any, small: int | None) -> None:
+    assert advise_small_base(base, 224, decoded(small)) == []

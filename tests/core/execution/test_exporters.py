@@ -1,0 +1,107 @@
+"""Jobs that export: who may claim them, whose turn it is, and what a bound says."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.database.tables import Exporter, ExportJob, Job, Model, Version
+from core.execution import exporters
+from core.execution.exporting import read_requested_export
+from core.execution.kinds import KINDS
+from core.execution.kinds.export import EXPORT
+from core.jobs.jobs import beside_the_line
+from core.jobs.put_off import PutOff
+from core.scheduling import claim as claims
+from core.versions.exporters import has_worker
+from worker.attempts import causes
+
+
+def asked(desk: Any, model: str, format: str = "onnx") -> str:
+    """A queued job that exports version 0 of a model."""
+    time.sleep(0.002)  # ids of jobs carry milliseconds
+    with desk.db.write() as session:
+        version = session.query(Version).filter_by(model_id=model).first()
+        job = beside_the_line(session.get_one(Model, model), "export", {}, {}, desk.db.now(session))
+        session.add(job)
+        session.flush()
+        session.add(ExportJob(version_id=version.id, format=format, job_id=job.id, fence=None))
+        return str(job.id)
+
+
+def test_a_worker_without_the_packages_leaves_exports_to_others(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = asked(desk, desk.model())
+    with monkeypatch.context() as lacking:
+        lacking.setitem(KINDS, "export", replace(EXPORT, able=lambda: False))
+        assert claims.claim_job(desk.db, "w1", 60.0) is None
+    assert desk.claim().job_id == job
+
+
+def test_a_batch_of_the_same_owner_is_learned_first_and_every_second_turn_is_the_older_exports(
+    desk: Any,
+) -> None:
+    model, other = desk.model(), desk.model()
+    exports = [asked(desk, model), asked(desk, other)]
+    batches = [desk.submit(model), desk.submit(other)]
+    turns = [desk.claim().job_id for _ in range(4)]
+    assert turns == [batches[0], exports[0], batches[1], exports[1]]
+
+
+def test_one_job_exports_at_a_time_and_the_next_goes_on_when_it_leaves(desk: Any) -> None:
+    first, second = asked(desk, desk.model()), asked(desk, desk.model())
+    one, two = desk.claim("w1"), desk.claim("w2")
+    assert {one.job_id, two.job_id} == {first, second}
+    exporters.take_turn(desk.db, one, 1)
+    with pytest.raises(PutOff, match="1 jobs export, the most at once: PERENNIAL_MAX_EXPORTS"):
+        exporters.take_turn(desk.db, two, 1)
+    claims.put_off(desk.db, two, "later", 100.0)
+    assert claims.claim_job(desk.db, "w2", 60.0) is None
+    exporters.end_turn(desk.db, one)
+    again = desk.claim("w2")
+    exporters.take_turn(desk.db, again, 1)
+
+
+def test_a_job_whose_worker_died_keeps_nobody_waiting(desk: Any) -> None:
+    asked(desk, desk.model())
+    asked(desk, desk.model())
+    one, two = desk.claim("w1"), desk.claim("w2")
+    exporters.take_turn(desk.db, one, 1)
+    desk.set(one.job_id, lease_until=1.0)
+    assert claims.reap_expired(desk.db) == [one.job_id]
+    exporters.take_turn(desk.db, two, 1)
+
+
+def test_a_worker_with_the_packages_says_that_it_is_there(desk: Any) -> None:
+    desk.model()
+    exporters.report_worker(desk.db, "w1")
+    exporters.report_worker(desk.db, "w1")
+    with desk.db.read() as session:
+        assert has_worker(session, desk.db.now(session))
+        assert [row.worker for row in session.query(Exporter)] == ["w1"]
+
+
+def test_a_worker_without_them_says_nothing(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.model()
+    monkeypatch.setattr(exporters, "has_packages", lambda: False)
+    exporters.report_worker(desk.db, "w1")
+    with desk.db.read() as session:
+        assert not has_worker(session, desk.db.now(session))
+
+
+def test_a_job_knows_its_version_and_what_it_answers_with(desk: Any) -> None:
+    model = desk.model()
+    asked(desk, model)
+    found = read_requested_export(desk.db, desk.claim())
+    assert (found.number, found.format, found.model_id, found.held_out) == (0, "onnx", model, [])
+
+
+def test_what_a_bound_says_is_about_exports() -> None:
+    assert "PERENNIAL_MAX_EXPORT_S" in causes.explain_overtime(
+        600.0, EXPORT.advice
+    ) and "epochs" not in causes.explain_overtime(1, EXPORT.advice)
+    assert "format=safetensors" in causes.explain_outgrown(10**9, EXPORT.advice)
+    assert "fewer epochs" in causes.explain_overtime(600.0, KINDS["learn"].advice)
+    assert Job.kind.type.length >= len("export")  # type: ignore[attr-defined]

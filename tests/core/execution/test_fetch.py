@@ -1,0 +1,220 @@
+"""Jobs that bring weights: each point of death, whose turn it is, and what is refused. The Hub
+itself is in `hub/`."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from weights_files import MODEL, NAME, REPOSITORY, weights
+
+from core.bases.pretrained import Terms
+from core.database.states import Action, State
+from core.database.tables import Model, Owner, Version, Weights
+from core.errors import StorageFull
+from core.execution.kinds import fetch
+from core.execution.weights import end_turn, stored_or_mine
+from core.jobs.put_off import PutOff
+from core.models import model_deletion, models
+from core.models.new_model import Limits
+from core.recipe.catalogue import load_catalogue
+from core.requests.resources import Resources
+from core.retention import references
+from core.scheduling import claim as claims
+from tests.core.at_once import run_at_once
+from worker.loop import Worker
+
+
+def digest() -> str:
+    """Of the weights, which are made when a test first needs them."""
+    return hashlib.sha256(weights()).hexdigest()
+
+
+class Died(BaseException):
+    """The worker's process was killed."""
+
+
+def by_hand(desk: Any, data: bytes) -> Path:
+    """The file that a person puts into the data directory."""
+    folder = desk.folder / "data" / "pretrained"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{NAME}.safetensors"
+    path.write_bytes(data)
+    return Path(path)
+
+
+def begun(desk: Any, name: str = "net", **terms: int) -> tuple[str, str]:
+    """A model that waits for its weights, and the job that brings them."""
+    if not desk.owner:
+        desk.new_owner("team")
+    given, catalogue = {"name": name, "scenario": "class", **MODEL}, load_catalogue(desk.settings)
+    service, limits = Resources(desk.db, desk.blobs, catalogue), Limits(terms=Terms(**terms))
+    made, _ = models.create(service, desk.actor, given, limits=limits)
+    return made["id"], str(made["job"])
+
+
+def refusal(desk: Any, job: str) -> str:
+    row = desk.job(job)
+    assert row.state == "failed", row.state
+    return str(row.error["detail"])
+
+
+@pytest.mark.parametrize("point", ["fetch-downloaded", "fetch-stored", "fetch-made"])
+def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
+    desk: Any, worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    by_hand(desk, weights())
+    model, job = begun(desk)
+
+    def die(at: str) -> None:
+        if at == point:
+            raise Died
+
+    with monkeypatch.context() as dying:
+        dying.setattr(fetch, "hit_failpoint", die)
+        with pytest.raises(Died):
+            worker().work(lambda: False)
+    desk.set(job, lease_until=1.0)
+    assert claims.reap_expired(desk.db) == [job]
+    assert worker().work(lambda: False) == 1
+    assert desk.state(job) is State.SUCCEEDED
+    (version,) = desk.all(Version, model_id=model)
+    assert (version.number, version.manifest.base.sha256) == (0, digest())
+    assert version.manifest.normalise is not None
+    assert desk.aliases(model) == {"latest": 0, "production": 0}
+    (row,) = desk.all(Weights)
+    assert (row.repository, row.sha256, row.bytes, row.job_id) == (
+        REPOSITORY,
+        digest(),
+        len(weights()),
+        None,
+    )
+
+
+def test_a_batch_is_claimed_only_when_version_0_is_there(
+    desk: Any, worker: Callable[..., Worker]
+) -> None:
+    by_hand(desk, weights())
+    model, job = begun(desk)
+    task = desk.submit(model)
+    assert desk.claim().job_id == job
+    assert claims.claim_job(desk.db, "w2", 60.0) is None
+    desk.set(job, state="queued", fence=None, worker=None, lease_until=None)
+    worker().work(lambda: desk.state(job) is State.SUCCEEDED)
+    assert desk.claim().job_id == task
+
+
+def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the_others(
+    desk: Any,
+) -> None:
+    begun(desk, "one")
+    begun(desk, "two")
+    first, second = desk.claim("w1"), desk.claim("w2")
+    assert stored_or_mine(desk.db, desk.blobs, first, REPOSITORY, 2) is None
+    with pytest.raises(PutOff, match="another job brings the same weights") as later:
+        stored_or_mine(desk.db, desk.blobs, second, REPOSITORY, 2)
+    claims.put_off(desk.db, second, str(later.value), later.value.seconds)
+    assert claims.claim_job(desk.db, "w2", 60.0) is None
+    end_turn(desk.db, first)
+    again = desk.claim("w2")
+    assert (again.job_id, desk.job(again.job_id).strikes) == (second.job_id, 0)
+    assert stored_or_mine(desk.db, desk.blobs, again, REPOSITORY, 2) is None
+
+
+@pytest.mark.both_databases
+def test_of_two_jobs_that_ask_at_the_same_moment_one_brings_the_weights(desk: Any) -> None:
+    begun(desk, "one")
+    begun(desk, "two")
+
+    def ask(claim: Any) -> bool:
+        try:
+            return stored_or_mine(desk.db, desk.blobs, claim, REPOSITORY, 2) is None
+        except PutOff:
+            return False
+
+    assert sorted(run_at_once(ask, [desk.claim("w1"), desk.claim("w2")])) == [False, True]
+
+
+def test_no_more_jobs_than_asked_for_bring_weights_and_one_whose_worker_died_is_none(
+    desk: Any,
+) -> None:
+    begun(desk, "one")
+    begun(desk, "two")
+    first, second = desk.claim("w1"), desk.claim("w2")
+    assert stored_or_mine(desk.db, desk.blobs, first, REPOSITORY, 1) is None
+    with pytest.raises(PutOff, match="1 jobs bring weights"):
+        stored_or_mine(desk.db, desk.blobs, second, "timm/other", 1)
+    desk.lose(first)
+    assert stored_or_mine(desk.db, desk.blobs, second, "timm/other", 1) is None
+
+
+def test_weights_of_another_architecture_are_refused_with_what_can_be_done(
+    desk: Any, worker: Callable[..., Worker]
+) -> None:
+    path = by_hand(desk, weights("test_vit.r160_in1k"))
+    _, job = begun(desk)
+    worker().work(lambda: False)
+    said = refusal(desk, job)
+    assert said.startswith(f"What was brought does not fit {NAME}: ")
+    assert f"/v1/jobs/{job}/retry" in said and path.exists()
+    assert desk.keys("blobs/") == []
+
+
+def test_where_the_hub_is_off_a_job_says_what_to_copy_where(
+    desk: Any, worker: Callable[..., Worker]
+) -> None:
+    _, job = begun(desk)
+    worker().work(lambda: False)
+    assert desk.job(job).error["kind"] == "weights"
+    said = refusal(desk, job)
+    assert said.startswith("PERENNIAL_HUB is off where the worker runs. Put model.safetensors of")
+    assert f"as pretrained/{NAME}.safetensors into the data directory" in said
+
+
+def test_an_owner_without_room_gets_no_weights_and_once_they_are_there_they_count(
+    desk: Any, worker: Callable[..., Worker]
+) -> None:
+    by_hand(desk, weights())
+    _, job = begun(desk)
+    worker(max_owner_bytes=len(weights()) - 1).work(lambda: False)
+    assert "bytes that one owner may store" in refusal(desk, job)
+    desk.act(job, Action.RETRY)
+    worker(max_owner_bytes=len(weights())).work(lambda: False)
+    assert desk.state(job) is State.SUCCEEDED
+    (owner,) = desk.all(Owner, id=desk.owner)
+    assert owner.bytes == len(weights())
+    with pytest.raises(StorageFull):
+        begun(desk, "more", max_owner_bytes=len(weights()))
+
+
+def test_a_cancelled_job_makes_no_version_though_its_weights_are_stored(
+    desk: Any, worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand(desk, weights())
+    model, job = begun(desk)
+
+    def cancel(at: str) -> None:
+        if at == "fetch-stored":
+            desk.act(job, Action.CANCEL)
+
+    monkeypatch.setattr(fetch, "hit_failpoint", cancel)
+    worker().work(lambda: False)
+    assert desk.state(job) is State.CANCELLED
+    assert desk.all(Version, model_id=model) == []
+    assert desk.all(Model, id=model)[0].base_job == job
+
+
+def test_weights_are_named_like_an_upload_and_gone_with_the_last_model(
+    desk: Any, worker: Callable[..., Worker]
+) -> None:
+    by_hand(desk, weights())
+    model, _ = begun(desk)
+    worker().work(lambda: False)
+    with desk.db.read() as session:
+        assert references.find_used(session, [digest()]) == {digest()}
+    model_deletion.delete(desk.db, desk.store, desk.blobs, desk.actor, model)
+    assert desk.keys("blobs/") == []
+    _, job = begun(desk, "again")
+    worker().work(lambda: False)
+    assert desk.state(job) is State.SUCCEEDED

@@ -1,0 +1,110 @@
+"""Totals of a model: of its newest version alone, derived, and gone with what they were derived
+from.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session
+
+from core.database.tables import Model
+from core.execution.prepare import prepare_job
+from core.models import memory
+from core.publishing.publish import publish_result
+from core.retention import references
+from core.tasks.tasks import delete_data
+from core.usage import usage_sums
+from tests.core.desk import Desk
+
+METHOD: dict[str, Any] = {"name": "analytic", "hyper": {}, "state": {}}
+
+
+def learn(desk: Desk, model: str, **values: Any) -> str:
+    """Publish the next version with sums, features and totals; the digest of these."""
+    _, claim = desk.begin(model, recipe={"method": {"name": "analytic"}, "seed": 0}, **values)
+    number = claim.task_number or 0
+    parts = {f"statistics.{number}": f"sums {number}", f"features.{number}": f"features {number}"}
+    result = desk.result(
+        {"head": f"h{number}", **parts},
+        [("new", number, 1, 2)],
+        method=METHOD,
+        totals="totals.safetensors",
+    )
+    content = f"{model} up to {number}"
+    (result / "totals.safetensors").write_text(content)
+    publish_result(desk.db, desk.store, claim, result)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def inherited(desk: Desk, model: str, method: str = "analytic") -> list[str]:
+    """Names of the parts, but for the head, that the model's next job reads."""
+    desk.submit(model, recipe={"method": {"name": method}, "seed": 0})
+    claim = desk.claim()
+    path = prepare_job(desk.db, desk.store, claim, desk.settings, desk.folder / claim.job_id)
+    return [part["name"] for part in json.loads(path.read_text())["parent"]["parts"]][1:]
+
+
+ALL = ["statistics.2", "features.2", "statistics.1", "features.1"]
+
+
+def test_a_job_that_continues_the_newest_version_reads_totals_in_place_of_all_parts(
+    desk: Desk,
+) -> None:
+    model = desk.model()
+    first, second = learn(desk, model), learn(desk, model)
+    assert inherited(desk, model) == ["totals"]
+    assert desk.blobs.has(second) and not desk.blobs.has(first)
+
+
+@pytest.mark.parametrize("change", ["rolled back", "another method", "damaged", "held"])
+def test_of_any_other_version_or_for_another_method_it_reads_the_parts(
+    desk: Desk, change: str
+) -> None:
+    model = desk.model(on_held="continue")
+    learn(desk, model)
+    if change == "held":
+        learn(desk, model, gate={"min_new_task": 0.9})
+        assert inherited(desk, model) == ["totals"]  # of version 1, which the next job continues
+        return
+    digest = learn(desk, model)
+    if change == "rolled back":
+        desk.roll_back(model)
+        assert inherited(desk, model) == ["statistics.1", "features.1"]
+    elif change == "another method":
+        assert inherited(desk, model, "finetune") == ALL
+    else:
+        desk.store.put_bytes(desk.blobs.make_key(digest), b"rot")
+        assert inherited(desk, model) == ALL
+
+
+@pytest.mark.both_databases
+def test_totals_count_as_bytes_of_versions_and_replace_each_other(desk: Desk) -> None:
+    def versions(session: Session) -> int:
+        return usage_sums.per_model(session, Model.id == model)[model]["bytes"]["versions"]
+
+    model = desk.model()
+    first = learn(desk, model)
+    second = learn(desk, model)
+    with desk.db.read() as session:
+        row = session.get_one(Model, model)
+        assert row.totals_sha256 == second and row.totals_bytes
+        assert references.find_used(session, [first, second]) == {second}
+        before = versions(session)
+    desk.change(Model, model, totals_sha256=None, totals_bytes=None)
+    with desk.db.read() as session:
+        assert before - versions(session) == row.totals_bytes
+
+
+@pytest.mark.parametrize("deleted", ["task", "memory"])
+def test_totals_go_with_what_they_were_derived_from(desk: Desk, deleted: str) -> None:
+    model = desk.model()
+    digest = [learn(desk, model) for _ in range(2)][-1]
+    if deleted == "task":
+        delete_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
+        assert inherited(desk, model) == ["statistics.2", "features.2", "statistics.1"]
+    else:
+        memory.delete(desk.db, desk.store, desk.blobs, desk.actor, model)
+        assert inherited(desk, model) == ["statistics.2", "statistics.1"]
+    assert not desk.blobs.has(digest)

@@ -1,0 +1,196 @@
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from core.database.session import Database
+from core.database.tables import Job, Owner, Table
+from core.jobs import doorbell
+from core.jobs.doorbell import Doorbell
+from core.settings import Settings
+from tests.core.rows import make_job_row, make_model_row, make_task_row
+from tools.service import free_port
+
+JOB = "job_" + "0" * 26
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    """A SQLite database with one queued job."""
+    database = Database(f"sqlite:///{tmp_path / 'd.db'}")
+    Table.metadata.create_all(database.engine)
+    with database.write() as session:
+        for row in (
+            Owner(id="own_1", name="o", created_at=0.0),
+            make_model_row("mdl_1", "own_1"),
+            make_task_row("tsk_1", "mdl_1"),
+            make_job_row(JOB, "mdl_1", "own_1", "tsk_1"),
+        ):
+            session.add(row)
+            session.flush()
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def silent_broker() -> Iterator[str]:
+    """A listener that accepts every connection and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        kept = []
+
+        def accept() -> None:
+            while True:
+                try:
+                    kept.append(listener.accept())
+                except OSError:
+                    return
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
+        for connection, _ in kept:
+            connection.close()
+
+
+def rung_at(db: Database) -> float | None:
+    with db.read() as session:
+        return session.execute(select(Job.rung_at).where(Job.id == JOB)).scalar_one()
+
+
+def within_limit(condition: Any) -> bool:
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def settings(tmp_path: Path, broker: str = "") -> Settings:
+    return Settings(data_dir=tmp_path, broker_url=broker)
+
+
+def test_a_ring_under_a_broker_leaves_its_time_and_a_message_that_carries_no_work(
+    db: Database, tmp_path: Path, redis_url: str
+) -> None:
+    import redis
+
+    bell = Doorbell(settings(tmp_path, redis_url), db)
+    client = redis.Redis.from_url(redis_url)
+    before = client.llen(doorbell.QUEUE)
+    bell.ring(JOB)
+    assert within_limit(lambda: rung_at(db) is not None)
+    assert client.llen(doorbell.QUEUE) == before + 1
+    assert bell.get_broker_status() == "up"
+    bell.close()
+    message = client.lindex(doorbell.QUEUE, 0)
+    assert isinstance(message, bytes) and JOB.encode() not in message
+    client.delete(doorbell.QUEUE)
+    client.close()
+
+
+@pytest.mark.slow
+def test_a_silent_broker_does_not_delay_a_ring(
+    db: Database, tmp_path: Path, silent_broker: str
+) -> None:
+    bell = Doorbell(settings(tmp_path, silent_broker), db)
+    for _ in range(20):
+        bell.ring(JOB)
+    assert bell._rings.qsize() >= 18  # they wait: the thread has taken one, at most two
+    assert bell.get_broker_status() == "down"
+    assert rung_at(db) is None
+    bell.close()
+
+
+def test_a_refusing_broker_is_down_and_the_job_not_rung(db: Database, tmp_path: Path) -> None:
+    port = free_port()
+    bell = Doorbell(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
+    bell.ring(JOB)
+    assert bell.get_broker_status() == "down"
+    assert rung_at(db) is None
+    bell.close()
+
+
+def test_the_broker_is_up_again_after_an_outage(
+    db: Database, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(doorbell, "CHECK_S", 0.1)
+    port = free_port()
+    bell = Doorbell(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
+    assert bell.get_broker_status() == "down"
+    server = subprocess.Popen(
+        [
+            "redis-server",
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--dir",
+            str(tmp_path),
+        ],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        assert within_limit(lambda: bell.get_broker_status() == "up")
+        bell.ring(JOB)
+        assert within_limit(lambda: rung_at(db) is not None)
+    finally:
+        bell.close()
+        server.terminate()
+        server.wait()
+
+
+def test_without_a_broker_the_status_is_none_and_a_ring_wakes_the_listener(
+    db: Database, tmp_path: Path
+) -> None:
+    bell = Doorbell(settings(tmp_path), db)
+    with doorbell.open_listener(tmp_path) as listener:
+        assert listener is not None
+        bell.ring(JOB)
+        assert listener.recv(16)
+    assert bell.get_broker_status() == "none"
+
+
+def test_without_a_listener_a_ring_is_silent(db: Database, tmp_path: Path) -> None:
+    Doorbell(settings(tmp_path), db).ring(JOB)
+    assert doorbell.wake_worker(tmp_path) is False
+
+
+def test_a_long_data_directory_still_has_a_doorbell(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    with doorbell.open_listener(folder) as listener:
+        assert listener is not None
+        assert doorbell.wake_worker(folder)
+        assert listener.recv(16)
+
+
+def test_a_worker_that_does_not_listen_does_not_block_a_ring(tmp_path: Path) -> None:
+    with doorbell.open_listener(tmp_path) as listener:
+        assert listener is not None
+        assert all(doorbell.wake_worker(tmp_path) for _ in range(2000))
+        doorbell.drain_wakeups(listener)
+        with pytest.raises(BlockingIOError):
+            listener.recv(16)
+
+
+def test_importing_the_doorbell_does_not_import_celery() -> None:
+    program = (
+        "import sys, core.jobs.doorbell; print('celery' in sys.modules or 'redis' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "False"

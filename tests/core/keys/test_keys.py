@@ -1,0 +1,94 @@
+"""Keys on both databases: the first admin key, and what is kept of a key."""
+
+import stat
+import threading
+
+import pytest
+from sqlalchemy import select, update
+
+from core.database.tables import Audit, Key, Owner
+from core.errors import NotAuthenticated
+from core.keys import keys
+from core.requests.actor import Actor
+from core.storage.folder import FolderStore
+from core.uploads import uploads
+from core.uploads.uploads import NewUpload, Piece, Terms
+
+
+def test_the_first_start_leaves_an_admin_key_that_only_its_owner_can_read(database, tmp_path):
+    secret = keys.ensure_admin_key(database, tmp_path)
+    path = tmp_path / "admin-key"
+    assert path.read_text().strip() == secret
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert keys.ensure_admin_key(database, tmp_path) is None
+
+
+def test_an_admin_key_that_expired_is_followed_by_another(database, tmp_path):
+    keys.ensure_admin_key(database, tmp_path)
+    with database.write() as session:
+        session.query(Key).one().expires_at = 1.0
+    assert keys.ensure_admin_key(database, tmp_path) is not None
+
+
+@pytest.mark.both_databases
+def test_processes_that_start_together_make_one_admin_key(database, tmp_path):
+    made: list[str | None] = []
+    threads = [
+        threading.Thread(target=lambda: made.append(keys.ensure_admin_key(database, tmp_path)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 4 and sum(secret is not None for secret in made) == 1
+    with database.read() as session:
+        assert session.query(Key).count() == 1
+
+
+def test_only_the_right_secret_matches(database):
+    secret, prefix = keys.new_secret()
+    assert keys.prefix_of(secret) == prefix and keys.prefix_of("Bearer x") is None
+    assert keys.matches(secret, keys.digest_secret(secret))
+    assert not keys.matches(
+        secret[:-1] + ("a" if secret[-1] != "a" else "b"), keys.digest_secret(secret)
+    )
+
+
+TERMS = Terms(max_open=3, max_owner_bytes=0, hours=24.0)
+
+
+@pytest.fixture
+def holder(database) -> Actor:
+    """Somebody with a key."""
+    with database.write() as session:
+        session.add(Owner(id="own_1", name="one", created_at=1.0))
+    made = keys.create(database, Actor("own_1", None, "admin"), keys.RequestedKey("k", "write"))
+    return Actor("own_1", made["id"], "write")
+
+
+@pytest.mark.both_databases
+@pytest.mark.parametrize(
+    "ended", [{"revoked_at": 1.0}, {"expires_at": 1.0}], ids=["revoked", "expired"]
+)
+def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, holder, ended):
+    store = FolderStore(tmp_path / "store")
+    store.prepare()
+    begun = uploads.create(database, holder, NewUpload(4), TERMS)[0]["id"]
+    writing = uploads.begin_writing(database, holder, begun, 0)
+    (tmp_path / "piece").write_bytes(b"abcd")
+    with database.write() as session:
+        session.execute(update(Key).where(Key.id == holder.key_id).values(**ended))
+        rows = len(session.scalars(select(Audit)).all())
+    with pytest.raises(NotAuthenticated, match="nothing of it was done"):
+        uploads.append(
+            database, store, holder, writing, Piece(tmp_path / "piece", 4, "0" * 64), TERMS
+        )
+    with pytest.raises(NotAuthenticated):
+        uploads.create(database, holder, NewUpload(4), TERMS)
+    with pytest.raises(NotAuthenticated):
+        uploads.delete(database, store, holder, begun)
+    assert list(store.list("")) == []
+    with database.read() as session:
+        assert uploads.find_upload(session, holder, begun, database.now(session)).offset == 0
+        assert len(session.scalars(select(Audit)).all()) == rows

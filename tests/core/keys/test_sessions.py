@@ -1,0 +1,71 @@
+"""Sessions on both databases: what is kept of one, and how many a key may have."""
+
+import pytest
+from sqlalchemy import func, select, update
+
+from core.database.tables import Audit, UserSession
+from core.errors import NotAuthenticated
+from core.keys import keys, sessions
+from core.keys.sessions import MOST, bind_to_place, digest_token
+
+PLACE = "127.0.0.1:8000"
+
+
+@pytest.fixture
+def secret(database, tmp_path):
+    return keys.ensure_admin_key(database, tmp_path)
+
+
+def count(database):
+    with database.read() as session:
+        return session.scalar(select(func.count()).select_from(UserSession))
+
+
+def test_a_token_is_kept_as_its_digest_alone(database, secret):
+    token = sessions.begin(database, secret, PLACE)
+    assert len(token) == 43
+    with database.read() as session:
+        assert session.scalars(select(UserSession.hash)).all() == [
+            digest_token(bind_to_place(token, PLACE))
+        ]
+
+
+def test_one_session_more_than_a_key_may_have_ends_its_oldest(database, secret):
+    tokens = []
+    for second in range(MOST + 2):
+        tokens.append(sessions.begin(database, secret, PLACE))
+        with database.write() as session:
+            session.execute(
+                update(UserSession)
+                .where(UserSession.hash == digest_token(bind_to_place(tokens[-1], PLACE)))
+                .values(created_at=float(second))
+            )
+    with database.read() as session:
+        kept = set(session.scalars(select(UserSession.hash)))
+    assert len(kept) == MOST
+    assert {digest_token(bind_to_place(token, PLACE)) for token in tokens[:2]}.isdisjoint(kept)
+
+
+def test_a_login_removes_sessions_that_are_over(database, secret):
+    sessions.begin(database, secret, PLACE)
+    with database.write() as session:
+        session.execute(update(UserSession).values(expires_at=1.0))
+    sessions.begin(database, secret, PLACE)
+    assert count(database) == 1
+
+
+def test_a_wrong_key_begins_nothing(database, secret):
+    for wrong in ("", "pk_x", secret[:-1] + ("a" if secret[-1] != "a" else "b")):
+        with pytest.raises(NotAuthenticated):
+            sessions.begin(database, wrong, PLACE)
+    assert count(database) == 0
+
+
+def test_login_and_logout_are_in_the_audit_trail(database, secret):
+    token = sessions.begin(database, secret, PLACE)
+    sessions.end(database, bind_to_place(token, PLACE))
+    sessions.end(database, bind_to_place(token, PLACE))
+    with database.read() as session:
+        actions = session.scalars(select(Audit.action).order_by(Audit.id)).all()
+    assert [one for one in actions if one.startswith("session")] == ["session.begin", "session.end"]
+    assert count(database) == 0

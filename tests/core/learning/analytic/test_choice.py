@@ -1,0 +1,97 @@
+"""The choice of a head by left-out answers, and the examples that it is made by."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from core.learning.analytic.choice import balanced_mean, choose_head
+from core.learning.analytic.rows import Rows, digest_images, draw_rows
+
+
+def scores_of(answers: Sequence[int], classes: int = 2) -> Tensor:
+    return torch.eye(classes, dtype=torch.float64)[torch.tensor(answers)]
+
+
+LABELS = torch.tensor([0] * 8 + [1] * 2)
+ALL_ZERO = scores_of([0] * 10)
+"""Right for 8 of 10 images, and for one of two classes."""
+SOME_OF_EACH = scores_of([0] * 5 + [1] * 5)
+"""Right for 7 of 10 images, and for 5 of 8 and 2 of 2 by class."""
+
+
+def test_each_class_counts_the_same() -> None:
+    chosen = choose_head({"a": ALL_ZERO, "b": SOME_OF_EACH}, LABELS, None)
+    assert chosen.head == "b"
+    assert chosen.accuracy == {"a": 0.5, "b": pytest.approx((5 / 8 + 1) / 2)}
+
+
+def test_the_error_is_that_of_the_paired_difference() -> None:
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.arange(60) % 3
+    values = torch.randn(60, generator=generator, dtype=torch.float64)
+    mean, error = balanced_mean(values, labels)
+    of_class = [values[labels == c] for c in range(3)]
+    assert mean == pytest.approx(sum(float(v.mean()) for v in of_class) / 3)
+    assert error == pytest.approx(sum(float(v.var()) / 20 for v in of_class) ** 0.5 / 3)
+
+
+@pytest.mark.parametrize(
+    ("better_by", "current", "expected"),
+    [
+        (1, "a", "a"),
+        (1, None, "b"),
+        (1, "b", "b"),
+        (12, "a", "b"),
+        (0, None, "a"),
+        (0, "b", "b"),
+        (1, "ncm", "b"),
+    ],
+)
+def test_a_head_stays_until_another_is_better_by_a_standard_error(
+    better_by: int, current: str | None, expected: str
+) -> None:
+    labels = torch.arange(200) % 2
+    wrong = (1 - labels).tolist()
+    a, b = labels.tolist(), labels.tolist()
+    a[: 20 + better_by] = wrong[: 20 + better_by]
+    b[100:120] = wrong[100:120]
+    assert choose_head({"a": scores_of(a), "b": scores_of(b)}, labels, current).head == expected
+
+
+def test_without_examples_the_current_head_or_the_first_answers() -> None:
+    none = torch.zeros(0, 2, dtype=torch.float64)
+    labels = torch.zeros(0, dtype=torch.int64)
+    assert choose_head({"a": none, "b": none}, labels, None).head == "a"
+    assert choose_head({"a": none, "b": none}, labels, "b").head == "b"
+
+
+def rows_of(classes: Tensor, images: Tensor) -> Rows:
+    return Rows(
+        torch.arange(len(classes), dtype=torch.float32)[:, None], classes, digest_images(images, 0)
+    )
+
+
+def test_the_same_examples_are_drawn_in_any_order_and_an_equal_one_once() -> None:
+    generator = torch.Generator().manual_seed(2)
+    images = torch.randint(0, 256, (40, 4, 4, 1), generator=generator, dtype=torch.uint8)
+    images[7] = images[3]
+    classes = torch.arange(40) // 20
+    rows = rows_of(classes, images)
+    drawn = draw_rows(rows, 6)
+    assert torch.bincount(classes[drawn]).tolist() == [6, 6]
+    order = torch.randperm(40, generator=generator)
+    again = rows.select(order)
+    assert set(again.select(draw_rows(again, 6)).features[:, 0].tolist()) == set(
+        drawn.nonzero()[:, 0].tolist()
+    )
+    everything = draw_rows(rows, 40)
+    assert int(everything.sum()) == 39 and not everything[7] and everything[3]
+
+
+def test_keys_differ_by_seed_and_by_image() -> None:
+    images = torch.zeros(2, 4, 4, 1, dtype=torch.uint8)
+    images[1, 0, 0, 0] = 1
+    first, second = digest_images(images, 0), digest_images(images, 1)
+    assert len({bytes(key) for key in [*first.numpy(), *second.numpy()]}) == 4

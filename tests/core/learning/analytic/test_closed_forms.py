@@ -1,0 +1,357 @@
+"""Closed forms from sums, beside scikit-learn's on the same examples, and their independence of
+order and cut.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import Ridge
+from torch import Tensor
+
+from core.learning.analytic import balance, discriminant, ridge
+from core.learning.analytic.linear import append_ones, draw_matrix, project_features
+from core.learning.analytic.sums import Sums, sum_tasks
+from core.learning.evaluation.calibration.temperature import fit_temperature
+
+WIDTH, CLASSES, EXAMPLES = 12, 4, 300
+
+
+def examples(seed: int, count: int = EXAMPLES, classes: int = CLASSES) -> tuple[Tensor, Tensor]:
+    """Features float64 [N, D] around a mean for each class, and labels."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % classes
+    means = torch.randn(classes, WIDTH, generator=generator, dtype=torch.float64)
+    mixing = torch.randn(WIDTH, WIDTH, generator=generator, dtype=torch.float64) / WIDTH**0.5
+    noise = torch.randn(count, WIDTH, generator=generator, dtype=torch.float64)
+    order = torch.randperm(count, generator=generator)
+    return (means[labels] + noise @ mixing)[order], labels[order]
+
+
+def sums_of(h: Tensor, labels: Tensor, classes: int = CLASSES) -> Sums:
+    sums = Sums.zero(h.shape[1], classes)
+    sums.add(h, labels)
+    return sums
+
+
+@pytest.mark.parametrize("strength", [1e-3, 1.0, 100.0])
+def test_ridge_from_sums_is_scikit_learns_ridge(strength: float) -> None:
+    features, labels = examples(0)
+    h = append_ones(features)
+    reference = Ridge(alpha=strength, fit_intercept=False, solver="cholesky").fit(
+        h, np.eye(CLASSES)[labels]
+    )
+    weight = ridge.solve(sums_of(h, labels), strength)
+    torch.testing.assert_close(weight.T, torch.from_numpy(reference.coef_), rtol=1e-9, atol=1e-10)
+
+
+def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() -> None:
+    features, labels = examples(1, 60)
+    h = append_ones(features)
+    sums = sums_of(h, labels)
+    y = torch.eye(CLASSES, dtype=torch.float64)[labels]
+
+    def slow(strength: float) -> float:
+        hat = h @ torch.linalg.solve(sums.gram + strength * torch.eye(len(sums.gram)), h.T)
+        residual = (y - hat @ y).square().sum()
+        return float(len(h) * residual / (len(h) - hat.trace()).square())
+
+    values = {
+        strength: slow(strength)
+        for strength in ridge.strength_grid(float(sums.gram.diagonal().mean()))
+    }
+    chosen, weight = ridge.choose_strength(sums)
+    assert chosen == min(values, key=lambda s: (values[s], -s))
+    assert len({round(value, 6) for value in values.values()}) > 3
+    torch.testing.assert_close(weight, ridge.solve(sums, chosen), rtol=1e-7, atol=1e-9)
+
+
+def test_a_gram_matrix_of_fewer_examples_than_features_has_a_finite_solution() -> None:
+    features, labels = examples(2, 6)
+    _, weight = ridge.choose_strength(sums_of(append_ones(features), labels))
+    assert weight.isfinite().all()
+
+
+@pytest.mark.parametrize("prior", ["uniform", "empirical"])
+def test_discriminants_without_shrinkage_are_scikit_learns(prior: discriminant.Prior) -> None:
+    features, labels = examples(3)
+    kept = (labels != 0) | (torch.arange(len(labels)) % 3 == 0)  # a rare class
+    features, labels = features[kept], labels[kept]
+    priors = np.full(CLASSES, 1 / CLASSES) if prior == "uniform" else None
+    reference = LinearDiscriminantAnalysis(solver="svd", priors=priors, tol=1e-12).fit(
+        features, labels
+    )
+    linear = discriminant.solve_classifier(sums_of(features, labels), prior, share=0.0)
+    # scikit-learn divides the covariance by N, ours by N - C
+    log_prior = torch.from_numpy(np.log(reference.priors_))
+    theirs = torch.from_numpy(reference.decision_function(features)) - log_prior
+    expected = theirs * (len(labels) - CLASSES) / len(labels) + log_prior
+    torch.testing.assert_close(
+        linear(features).log_softmax(1), expected.log_softmax(1), rtol=1e-8, atol=1e-8
+    )
+
+
+def test_what_all_classes_have_in_common_is_left_out_of_discriminants() -> None:
+    features, labels = examples(3)
+    far = features + 1000  # as features after a ReLU lie far from 0
+    linear = discriminant.solve_classifier(sums_of(far, labels), share=0.1)
+    weight, bias = linear.weight.sum(0), linear.bias.sum()
+    assert float(weight.abs().max()) <= 1e-9 * float(linear.weight.abs().max())
+    assert abs(float(bias)) <= 1e-9 * float(linear.bias.abs().max())
+    mu = discriminant.class_means(sums_of(far, labels))
+    inverse = torch.linalg.inv(
+        discriminant.shrink_covariance(discriminant.shared_covariance(sums_of(far, labels)), 0.1)
+    )
+    written_out = far @ inverse @ mu.T - 0.5 * (mu @ inverse * mu).sum(1)
+    torch.testing.assert_close(linear(far).softmax(1), written_out.softmax(1), rtol=0, atol=1e-6)
+
+
+def test_shrinkage_is_the_papers_formula_written_out() -> None:
+    features, labels = examples(4, 40)
+    sigma = discriminant.shared_covariance(sums_of(features, labels))
+    p, n = WIDTH, 40
+    square = sum(float(sigma[i, j]) * float(sigma[j, i]) for i in range(p) for j in range(p))
+    trace = sum(float(sigma[i, i]) for i in range(p))
+    expected = ((1 - 2 / p) * square + trace**2) / ((n + 1 - 2 / p) * (square - trace**2 / p))
+    assert 0 < expected < 1
+    assert discriminant.oas_shrinkage(sigma, n) == pytest.approx(expected, rel=1e-12)
+    assert discriminant.oas_shrinkage(torch.eye(p, dtype=torch.float64), n) == 1.0
+
+
+def test_a_class_without_examples_is_never_answered() -> None:
+    features, labels = examples(5, classes=3)
+    linear = discriminant.solve_classifier(sums_of(features, labels, classes=4))
+    assert linear(features).softmax(1)[:, 3].max() == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 6))
+def test_neither_order_nor_cut_of_the_batches_changes_the_classifier(
+    random: object, cuts: int
+) -> None:
+    features, labels = examples(6)
+    h = append_ones(project_features(features, draw_matrix(40, WIDTH, seed=1))).double()
+    whole = ridge.choose_strength(sums_of(h, labels))
+    order = list(range(len(h)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    parts = []
+    for piece in torch.tensor(order).chunk(cuts):
+        own = labels[piece].unique().tolist()
+        columns = torch.tensor([own.index(label) for label in labels[piece].tolist()])
+        parts.append((sums_of(h[piece], columns, len(own)), own))
+    strength, weight = ridge.choose_strength(sum_tasks(parts, CLASSES))
+    assert strength == pytest.approx(whole[0], rel=1e-9)
+    assert float((weight - whole[1]).norm() / whole[1].norm()) <= 1e-8
+    assert torch.equal((h @ weight).argmax(1), (h @ whole[1]).argmax(1))
+
+
+def test_packed_sums_are_the_same_to_the_bit() -> None:
+    sums = sums_of(*examples(7))
+    again = Sums.from_tensors(sums.to_tensors())
+    assert torch.equal(again.gram, sums.gram.tril() + sums.gram.tril(-1).T)
+    assert torch.equal(again.cross, sums.cross) and torch.equal(again.counts, sums.counts)
+    assert sums.to_tensors()["gram"].shape == (WIDTH * (WIDTH + 1) // 2,)
+
+
+def test_scores_of_left_out_examples_are_those_of_a_solution_without_each() -> None:
+    features, labels = examples(8, 30)
+    h = append_ones(features)
+    sums = sums_of(h, labels)
+    strength = 0.5
+    found = ridge.left_out(sums, strength, ridge.solve(sums, strength), h, labels)
+    for i in range(len(h)):
+        others = torch.arange(len(h)) != i
+        weight = ridge.solve(sums_of(h[others], labels[others]), strength)
+        torch.testing.assert_close(found[i], h[i] @ weight, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-6, 1.0, 1e6])
+def test_features_that_do_not_vary_within_classes_have_a_discriminant(scale: float) -> None:
+    """Of the covariance only rounding is left, which is not positive definite; dead units are such
+    features.
+    """
+    points = (
+        scale
+        * torch.rand(3, 40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        / 3
+    )
+    labels = torch.arange(3).repeat(30)
+    sums = Sums.zero(40, 3, torch.device("cpu"))
+    sums.add(points[labels], labels)
+    scores = discriminant.solve_classifier(sums)(points[labels])
+    assert bool(scores.isfinite().all())
+    if scale:
+        assert bool((scores.argmax(1) == labels).all())
+
+
+RARE = torch.tensor([0] * 30 + [1] * 20 + [2] * 8 + [3] * 2)
+"""Labels of one class in fifteen times as many examples as another."""
+
+
+def rare_examples(seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    means = torch.randn(CLASSES, WIDTH, generator=generator, dtype=torch.float64)
+    noise = torch.randn(len(RARE), WIDTH, generator=generator, dtype=torch.float64)
+    return means[RARE] + noise, RARE
+
+
+def test_balanced_sums_are_the_weighted_moments_written_out() -> None:
+    h, labels = rare_examples(9)
+    found = balance.balance_sums(sums_of(h, labels))
+    mu = torch.stack([h[labels == c].mean(0) for c in range(CLASSES)])
+    sigma = (h - mu[labels]).T @ (h - mu[labels]) / len(h)
+    weights = len(h) / CLASSES / torch.bincount(labels)
+    gram = sum(
+        weights[c] * (labels == c).sum() * (sigma + torch.outer(mu[c], mu[c]))
+        for c in range(CLASSES)
+    )
+    torch.testing.assert_close(found.gram, gram, rtol=1e-10, atol=1e-10)
+    cross = (weights[labels, None] * h).T @ torch.eye(CLASSES, dtype=torch.float64)[labels]
+    torch.testing.assert_close(found.cross, cross, rtol=1e-10, atol=1e-10)
+
+
+def test_balance_does_not_change_classes_of_equal_size() -> None:
+    sums = sums_of(*examples(10))
+    balanced = balance.balance_sums(sums)
+    torch.testing.assert_close(balanced.gram, sums.gram, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(balanced.cross, sums.cross, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("strength", [1e-3, 1.0, 100.0])
+def test_balanced_scores_of_left_out_examples_are_those_of_a_solution_without_each(
+    strength: float,
+) -> None:
+    h, labels = rare_examples(11)
+    found = balance.LeftOut(sums_of(h, labels), h, labels).score(strength)
+    for i in range(len(h)):
+        others = torch.arange(len(h)) != i
+        weight = ridge.solve(balance.balance_sums(sums_of(h[others], labels[others])), strength)
+        torch.testing.assert_close(found[i], h[i] @ weight, rtol=1e-8, atol=1e-8)
+
+
+def test_a_rare_class_is_answered_by_a_balanced_ridge() -> None:
+    h, labels = rare_examples(14)
+    sums = sums_of(h, labels)
+    rare = (
+        h[labels == 3].mean(0)
+        + torch.randn(500, WIDTH, generator=torch.Generator().manual_seed(1)).double()
+    )
+    plain, balanced = (
+        rare @ ridge.choose_strength(given)[1] for given in (sums, balance.balance_sums(sums))
+    )
+    recalls = [float((scores.argmax(1) == 3).double().mean()) for scores in (plain, balanced)]
+    assert recalls[0] < 0.5 * recalls[1]
+
+
+def test_the_only_example_of_a_class_has_no_score_without_it() -> None:
+    h, labels = rare_examples(13)
+    h, labels = h[:-1], labels[:-1]
+    scores = balance.LeftOut(sums_of(h, labels), h, labels).score(1.0)
+    assert bool(scores[-1].isnan().all()) and bool(scores[:-1].isfinite().all())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each(
+    share: float,
+) -> None:
+    h, labels = rare_examples(15)
+    found = discriminant.LeftOut(sums_of(h, labels), h, labels).score(share)
+    for i in range(len(h)):
+        others = torch.arange(len(h)) != i
+        linear = discriminant.solve_classifier(sums_of(h[others], labels[others]), share=share)
+        expected = linear(h[i : i + 1])[0]
+        difference = found[i] - expected
+        torch.testing.assert_close(
+            difference, difference.mean().expand(CLASSES), rtol=1e-8, atol=1e-8
+        )
+
+
+def test_the_share_of_a_discriminant_has_the_least_cross_entropy_of_left_out_answers() -> None:
+    h, labels = examples(18, 24)
+    sums = sums_of(h, labels)
+
+    def slow(share: float) -> float:
+        scores = []
+        for i in range(len(h)):
+            others = torch.arange(len(h)) != i
+            scores.append(
+                discriminant.solve_classifier(sums_of(h[others], labels[others]), share=share)(h[i])
+            )
+        found = torch.stack(scores)
+        return float(
+            torch.nn.functional.cross_entropy(found / fit_temperature(found, labels), labels)
+        )
+
+    shares = (
+        discriminant.oas_shrinkage(discriminant.shared_covariance(sums), 24),
+        *discriminant.SHARES,
+    )
+    assert discriminant.LeftOut(sums, h, labels).choose_share() == min(shares, key=slow)
+
+
+def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answers() -> None:
+    h, labels = rare_examples(16)
+    sums = sums_of(h, labels)
+
+    def slow(strength: float) -> float:
+        by_class: dict[int, list[float]] = {}
+        for i in range(len(h)):
+            others = torch.arange(len(h)) != i
+            weight = ridge.solve(balance.balance_sums(sums_of(h[others], labels[others])), strength)
+            error = h[i] @ weight - torch.eye(CLASSES, dtype=torch.float64)[labels[i]]
+            by_class.setdefault(int(labels[i]), []).append(float(error.square().sum()))
+        return sum(sum(errors) / len(errors) for errors in by_class.values())
+
+    chosen = balance.LeftOut(sums, h, labels).choose_strength(balance.balance_sums(sums))
+    assert chosen == min(
+        ridge.strength_grid(float(balance.balance_sums(sums).gram.diagonal().mean())), key=slow
+    )
+
+
+def test_repeated_images_do_not_take_the_strength_away() -> None:
+    """Fewer examples than features are fitted exactly, and repeated ones make that look like a good
+    fit.
+    """
+    generator = torch.Generator().manual_seed(17)
+    labels = torch.arange(40) % CLASSES
+    means = torch.randn(CLASSES, 60, generator=generator, dtype=torch.float64)
+    h = means[labels] + 2 * torch.randn(40, 60, generator=generator, dtype=torch.float64)
+    h = torch.cat([h, h[:4]])
+    sums = Sums.zero(60, CLASSES)
+    sums.add(h, labels := torch.cat([labels, labels[:4]]))
+    assert (
+        balance.LeftOut(sums, h, labels).choose_strength(balance.balance_sums(sums))
+        > ridge.choose_strength(balance.balance_sums(sums))[0]
+    )
+
+
+def _score_ridge(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
+    left_out = balance.LeftOut(sums, h, labels)
+    return left_out.score(left_out.choose_strength(balance.balance_sums(sums)))
+
+
+def _score_discriminant(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
+    left_out = discriminant.LeftOut(sums, h, labels)
+    return left_out.score(left_out.choose_share())
+
+
+@pytest.mark.parametrize("score", [_score_ridge, _score_discriminant])
+def test_left_out_answers_to_pure_noise_are_at_chance(
+    score: Callable[[Sums, Tensor, Tensor], Tensor],
+) -> None:
+    """With more features than examples, scores that keep the example would answer nearly all of
+    them.
+    """
+    right, draws, count, classes, width = 0.0, 20, 60, 3, 200
+    for seed in range(draws):
+        generator = torch.Generator().manual_seed(seed)
+        h = torch.randn(count, width, generator=generator, dtype=torch.float64)
+        labels = torch.arange(count) % classes
+        scores = score(sums_of(h, labels, classes), h, labels)
+        right += float((scores.argmax(1) == labels).double().mean()) / draws
+    error = (classes - 1) ** 0.5 / classes / (draws * count) ** 0.5
+    assert abs(right - 1 / classes) <= 3 * error

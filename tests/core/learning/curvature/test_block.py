@@ -1,0 +1,162 @@
+"""Blocks: what they multiply by, the penalty they make, and how they merge."""
+
+import pytest
+import torch
+import toys
+
+from core.learning.curvature import block as blocks
+from core.learning.curvature.block import Channels, Diagonal, Exact, Gram, Kfac, TKfac
+from core.learning.curvature.factor import make_dense
+
+ROWS, COLUMNS = 4, 5
+
+
+def symmetric(size, seed):
+    root = torch.randn(
+        size, size + 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
+    return root @ root.T
+
+
+def d(seed=9):
+    return torch.randn(
+        ROWS, COLUMNS, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
+
+
+def made(seed=0):
+    a, g = symmetric(COLUMNS, seed), symmetric(ROWS, seed + 50)
+    rows = torch.stack([symmetric(COLUMNS, seed + i) for i in range(ROWS)])
+    return {
+        "diagonal": Diagonal(d(seed).square()),
+        "kfac": Kfac(make_dense(a), make_dense(g)),
+        "tkfac": TKfac(
+            make_dense(a / a.trace() * 3), make_dense(g / g.trace() * 3), torch.tensor(3.0).double()
+        ),
+        "exact": Exact(symmetric(ROWS * COLUMNS, seed)),
+        "gram": Gram(make_dense(a)),
+        "channels": Channels(rows),
+    }
+
+
+def wanted(block):
+    """H [o w, o w] by its definition."""
+    if isinstance(block, Diagonal):
+        return block.values.flatten().diag()
+    if isinstance(block, Kfac):
+        return torch.kron(block.g.to_dense(), block.a.to_dense())
+    if isinstance(block, TKfac):
+        return torch.kron(block.q.to_dense(), block.p.to_dense()) / block.delta
+    if isinstance(block, Gram):
+        return torch.kron(torch.eye(ROWS, dtype=torch.float64), block.a.to_dense())
+    if isinstance(block, Channels):
+        return torch.block_diag(*block.blocks)
+    return block.matrix
+
+
+KINDS = tuple(made())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_multiplying_is_what_the_matrix_does_to_the_flattened_displacement(kind) -> None:
+    block = made()[kind]
+    assert toys.relative(block.matvec(d()).flatten(), wanted(block) @ d().flatten()) < 1e-12
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_multiplying_is_the_gradient_of_half_the_quadratic_form(kind) -> None:
+    block, moved = made()[kind], d().requires_grad_()
+    value = moved.flatten() @ wanted(block) @ moved.flatten()
+    (gradient,) = torch.autograd.grad(value / 2, moved)
+    assert toys.relative(block.matvec(d()), gradient) < 1e-12
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_block_is_symmetric_and_not_negative(kind) -> None:
+    matrix = toys.matrix_of(made()[kind], ROWS)
+    assert toys.relative(matrix, matrix.T) < 1e-12
+    assert float(torch.linalg.eigvalsh((matrix + matrix.T) / 2).min()) >= -1e-9 * float(
+        matrix.norm()
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_trace_is_that_of_the_matrix(kind) -> None:
+    rows = ROWS if kind == "gram" else 1  # a gram knows one row's
+    assert float(made()[kind].trace()) * rows == pytest.approx(
+        float(wanted(made()[kind]).trace()), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_storing_and_loading_gives_the_same_block(kind) -> None:
+    block = made()[kind]
+    again = blocks.from_tensors(block.kind, block.tiers, block.to_tensors())
+    assert (
+        type(again) is type(block) and again.tiers == block.tiers and again.nbytes == block.nbytes
+    )
+    assert torch.equal(again.matvec(d()), block.matvec(d()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merging_weighs_each_stored_statistic(kind) -> None:
+    one, two = made()[kind], made(1)[kind]
+    merged = one.merge(two, 0.25).to_tensors()
+    for name, tensor in one.to_tensors().items():
+        assert torch.allclose(
+            merged[name], 0.75 * tensor + 0.25 * two.to_tensors()[name], rtol=1e-12
+        )
+
+
+def test_merging_factors_is_not_merging_their_products() -> None:
+    one, two = made()["kfac"], made(1)["kfac"]
+    merged = toys.matrix_of(one.merge(two, 0.5), ROWS)
+    assert toys.relative(merged, (wanted(one) + wanted(two)) / 2) > 0.01
+
+
+def test_blocks_of_two_kinds_are_not_merged() -> None:
+    with pytest.raises(ValueError, match="a kfac block cannot be merged with a tkfac one"):
+        made()["kfac"].merge(made()["tkfac"], 0.5)
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "exact", "channels"])
+def test_blocks_of_two_shapes_are_not_merged(kind) -> None:
+    block = made()[kind]
+    (name,) = block.to_tensors()
+    smaller = type(block)(**{name: block.to_tensors()[name][1:]})
+    with pytest.raises(ValueError, match="of shapes"):
+        block.merge(smaller, 0.5)
+
+
+def test_a_block_without_any_gradient_is_zero_and_not_a_division_by_zero() -> None:
+    zero = TKfac(
+        make_dense(torch.zeros(COLUMNS, COLUMNS)),
+        make_dense(torch.zeros(ROWS, ROWS)),
+        torch.zeros(()),
+    )
+    assert float(zero.matvec(d().float()).abs().max()) == 0 == float(zero.trace())
+
+
+@pytest.mark.parametrize("kind", ["kfac", "tkfac"])
+def test_a_layer_whose_factors_fit_nowhere_keeps_its_diagonal_and_trace(kind) -> None:
+    block = made()[kind]
+    small = block.compress_factors(8)
+    assert isinstance(small, Diagonal) and small.tiers == {}
+    assert torch.allclose(small.values.flatten(), wanted(block).diagonal(), rtol=1e-12)
+
+
+def test_each_factor_of_a_block_has_a_tier_of_its_own() -> None:
+    small = made()["kfac"].compress_factors(ROWS * ROWS * 8)
+    assert small.tiers == {"a": "packed", "g": "full"}
+    assert small.nbytes == (COLUMNS * (COLUMNS + 1) // 2 + ROWS * ROWS) * 8
+
+
+def test_a_gram_fits_any_number_of_rows() -> None:
+    a = symmetric(COLUMNS, 0)
+    moved = torch.randn(7, COLUMNS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    assert toys.relative(Gram(make_dense(a)).matvec(moved), moved @ a) < 1e-12
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown kind of curvature 'ekfac'"):
+        blocks.from_tensors("ekfac", {}, {})

@@ -1,0 +1,178 @@
+"""Evaluation reads each held-out image once, and what is stored in place of a pass."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from streams import Bench, Learned
+
+from core.learning.data import held_out_features
+from core.learning.evaluation.evaluator import Evaluator
+from core.learning.networks.backbones.mlp import Mlp
+
+FIGURES = (
+    "changes",
+    "knn_probe",
+    "baseline_ncm",
+    "baseline_lda",
+    "calibration",
+    "drift",
+    "temperature",
+)
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+    """Batches that pass through an MLP's backbone while a new version is measured."""
+    seen: list[torch.Tensor] = []
+    forward, after = Mlp.forward, Evaluator.measure_new_version
+
+    def record(self: Mlp, x: torch.Tensor) -> torch.Tensor:
+        seen.append(x)
+        return forward(self, x)
+
+    def measure(self: Evaluator, *args: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(Mlp, "forward", record)
+            return after(self, *args)
+
+    monkeypatch.setattr(Evaluator, "measure_new_version", measure)
+    return seen
+
+
+def with_answers(spec: dict[str, Any], parent: Learned) -> dict[str, Any]:
+    """The spec with the answers that the parent's job has left."""
+    said = {
+        one["task"]: parent.folder / one["file"]
+        for one in parent.result["answers"]
+        if one["version"] == "new"
+    }
+    history = [{**task, "answers": str(said[task["number"]])} for task in spec["history"]]
+    return {**spec, "history": history}
+
+
+def told(learned: Learned) -> dict[str, Any]:
+    """Cells and figures; what was measured of the parent on earlier tasks is in its own result."""
+    return {name: learned.result.get(name) for name in (*FIGURES, "results")}
+
+
+def answered(learned: Learned) -> dict[str, dict[str, torch.Tensor]]:
+    return {
+        one["file"]: load_file(learned.folder / one["file"]) for one in learned.result["answers"]
+    }
+
+
+@pytest.mark.parametrize("method", ["er", pytest.param("icarl", marks=pytest.mark.campaign)])
+def test_stored_answers_of_the_parent_stand_for_its_pass(
+    bench: Bench, passes: list[torch.Tensor], method: str
+) -> None:
+    parent = bench.stream(2, method=method)
+    passes.clear()
+    measured = bench.learn_task(3, parent, method=method)
+    by_pass = sum(map(len, passes))
+    passes.clear()
+    read = bench.learn(with_answers(bench.spec(3, parent, method=method), parent))
+    assert told(read) == told(measured)
+    all_answers, new_ones = answered(measured), answered(read)
+    assert all_answers.keys() - new_ones.keys() == {
+        f"answers/parent.{task}.safetensors" for task in (1, 2)
+    }
+    assert all(
+        torch.equal(all_answers[file][name], new_ones[file][name])
+        for file in new_ones
+        for name in ("rows",)
+    )
+    held_out = bench.n_held_out
+    # The new version on three tasks; base and parent on the new one, for the probe.
+    assert sum(map(len, passes)) == 3 * held_out + 2 * held_out
+    assert by_pass == sum(map(len, passes)) + 2 * held_out
+
+
+def test_answers_of_before_that_lack_fields_serve_and_those_of_other_images_do_not(
+    bench: Bench, passes: list[torch.Tensor], tmp_path: Path
+) -> None:
+    parent = bench.stream(2, method="er")
+    spec = with_answers(bench.spec(3, parent, method="er"), parent)
+    measured = bench.learn(spec)
+    oldest, other = tmp_path / "oldest.safetensors", tmp_path / "other.safetensors"
+    tensors = load_file(spec["history"][0]["answers"])
+    save_file({name: tensors[name] for name in ("rows", "probabilities")}, oldest)
+    save_file({name: tensors[name][:-1] for name in ("rows", "probabilities")}, other)
+    spec["history"][0]["answers"], spec["history"][1]["answers"] = str(oldest), str(other)
+    spec["out"] = f"{spec['out']}-again"
+    passes.clear()
+    again = bench.learn(spec)
+    assert told(again) == told(measured)
+    assert sum(map(len, passes)) == 6 * bench.n_held_out
+
+
+def test_without_room_for_features_the_images_are_passed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = bench.stream(1, method="er")
+    measured = bench.learn_task(2, parent, method="er")
+    monkeypatch.setattr(held_out_features, "MEMORY_BYTES", 0)
+    assert told(bench.learn_task(2, parent, method="er")) == told(measured)
+
+
+def with_features(spec: dict[str, Any], *learned: Learned) -> dict[str, Any]:
+    """The spec with the features of held-out images that earlier jobs have left."""
+    left = {
+        one["task"]: run.folder / one["file"]
+        for run in learned
+        for one in run.result["held_out_features"]
+    }
+    history = [{**task, "features": str(left[task["number"]])} for task in spec["history"]]
+    return {**spec, "history": history}
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    ["class", *(pytest.param(name, marks=pytest.mark.campaign) for name in ("task", "data"))],
+)
+def test_kept_features_stand_for_the_pass_of_a_backbone_that_does_not_move(
+    bench: Bench, passes: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch, scenario: str
+) -> None:
+    bench.scenario = scenario
+    first, second = bench.learn_tasks(2, method="analytic")
+    measured = bench.learn_task(3, second, method="analytic")
+    read_images: list[torch.Tensor] = []
+    forward = Mlp.forward
+    monkeypatch.setattr(
+        Mlp, "forward", lambda self, x: (read_images.append(x), forward(self, x))[1]
+    )
+    kept = bench.learn(with_features(bench.spec(3, second, method="analytic"), first, second))
+    assert told(kept) == told(measured)
+    by_pass, by_features = answered(measured), answered(kept)
+    assert by_pass.keys() == by_features.keys()
+    for file, answers in by_pass.items():
+        assert torch.equal(answers["rows"], by_features[file]["rows"])
+        torch.testing.assert_close(answers["probabilities"], by_features[file]["probabilities"])
+    assert [part["name"] for part in kept.result["parts"]] == [
+        part["name"] for part in measured.result["parts"]
+    ]
+    assert kept.network_digests == measured.network_digests
+    assert {one["task"] for one in kept.result["held_out_features"]} == {3}
+    assert {one["task"] for one in measured.result["held_out_features"]} == {1, 2, 3}
+    assert sum(map(len, read_images)) == bench.n + bench.n_held_out
+
+
+def test_features_of_other_images_or_another_width_are_not_used(
+    bench: Bench, tmp_path: Path
+) -> None:
+    first, second = bench.learn_tasks(2, method="analytic")
+    measured = bench.learn_task(3, second, method="analytic")
+    spec = with_features(bench.spec(3, second, method="analytic"), first, second)
+    for task, cut in zip(
+        spec["history"], (slice(1, None), (slice(None), slice(1, None))), strict=True
+    ):
+        rows = load_file(task["features"])["features"]
+        task["features"] = str(tmp_path / f"{task['number']}.safetensors")
+        save_file({"features": rows[cut].contiguous()}, task["features"])
+    assert told(bench.learn(spec)) == told(measured)
+
+
+def test_a_method_that_moves_the_backbone_keeps_no_features(bench: Bench) -> None:
+    assert "held_out_features" not in bench.stream(2, method="er").result

@@ -1,0 +1,99 @@
+"""A backbone that does not move reads each image of a job once."""
+
+import pytest
+import torch
+from streams import Bench
+
+from core.learning.data import known_features
+from core.learning.data.dataset import Dataset
+from core.learning.data.known_features import KnownFeatures
+from core.learning.evaluation.probe import compute_features
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learning.networks.backbones.mlp import Mlp
+
+CPU = torch.device("cpu")
+
+
+def network_of(seed: int) -> Network:
+    architecture = {"name": "mlp", "hidden": [5]}
+    return build_network(
+        architecture, ImageSpec(4, 1), "class", HeadSpec(("cat", "dog")), seed=seed
+    )
+
+
+def images_of(n: int) -> torch.Tensor:
+    return torch.randint(
+        0, 256, (n, 4, 4, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(n)
+    )
+
+
+def known(parent: Network, base: Network | None, *parts: torch.Tensor) -> KnownFeatures:
+    inputs = KnownFeatures(None, 1, CPU)
+    inputs.remember_all(parent, base, parts, lambda: None)
+    return inputs
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Images of each pass through an MLP's backbone."""
+    seen: list[int] = []
+    forward = Mlp.forward
+
+    def count(self: Mlp, x: torch.Tensor) -> torch.Tensor:
+        seen.append(len(x))
+        return forward(self, x)
+
+    monkeypatch.setattr(Mlp, "forward", count)
+    return seen
+
+
+def test_a_job_passes_each_image_of_its_task_and_each_held_out_one_once(
+    bench: Bench, passes: list[int]
+) -> None:
+    first = bench.learn_task(1, method="analytic")
+    passes.clear()
+    bench.learn_task(2, first, method="analytic")
+    parts = [(2, "train"), (1, "held_out"), (2, "held_out")]
+    read = [
+        Dataset.read(bench.dataset(task, part), bench.task_classes(task)).images
+        for task, part in parts
+    ]
+    different = torch.unique(torch.cat(read).flatten(1), dim=0)
+    assert len(different) <= sum(passes) <= sum(map(len, read))
+
+
+def test_a_first_task_that_moves_the_backbone_reads_images(bench: Bench, passes: list[int]) -> None:
+    learned = {"name": "analytic", "adapt": {"epochs": 1, "depth": 5}}
+    bench.learn_task(1, method=learned)
+    moved = sum(passes)
+    passes.clear()
+    bench.learn_task(1, method="analytic")
+    assert sum(passes) < moved
+
+
+def test_features_of_known_images_equal_those_of_images_in_any_batch() -> None:
+    network, images = network_of(1), images_of(70)
+    found = known(network, None, images)
+    order = torch.randperm(70, generator=torch.Generator().manual_seed(3))
+    expected = compute_features(network, images, KnownFeatures(None, 1, CPU))
+    assert found(images[order]).shape == (70, 5)
+    torch.testing.assert_close(compute_features(network, images[order], found), expected[order])
+
+
+@pytest.mark.parametrize("other", [images_of(3), torch.zeros(3, 4, 4, 1), images_of(0)], ids=str)
+def test_a_batch_with_an_unknown_image_stays_images(other: torch.Tensor) -> None:
+    found = known(network_of(1), None, images_of(40))
+    batch = torch.cat([images_of(40)[:2].to(other.dtype), other])[2:]
+    assert found(batch).shape == (len(other), 1, 4, 4)
+
+
+def test_versions_with_different_backbones_have_no_features_in_common() -> None:
+    assert known(network_of(1), network_of(1), images_of(4)).has_features
+    assert not known(network_of(1), network_of(2), images_of(4)).has_features
+
+
+def test_beyond_their_bound_features_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_features, "MEMORY_BYTES", 33 * 5 * 4)
+    found = known(network_of(1), None, images_of(200))
+    assert found(images_of(200)[:64]).dim() == 2
+    assert found(images_of(200)[64:]).dim() == 4

@@ -1,0 +1,63 @@
+"""Features of small networks that really learn: what training wrecks has collapsed, and what it
+keeps has not.
+"""
+
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from streams import Bench, Learned
+
+from core.contract.features import FeatureShare
+from core.contract.jobs.job_result import JobResult
+from core.lineage.features import find_loss, has_collapsed
+from core.publishing.features import Ancestor, count_share
+
+TEN = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"), ("gnu", "hen"), ("ibex", "jay"))
+SMALL = {"name": "mlp", "hidden": [64]}
+LEARNS = {"method": {"name": "er", "buffer": 200}, "epochs": 5, "batch_size": 16}
+
+
+def digits(folder: Path) -> Bench:
+    bench = Bench(folder, "class", SMALL, size=8, classes=TEN)
+    bench.show_digits()
+    return bench
+
+
+def result_of(learned: Learned) -> JobResult:
+    return JobResult.from_json(learned.result)
+
+
+def beside(version: Learned, ancestor: Learned) -> FeatureShare:
+    """Count a version's features beside an ancestor's."""
+    older = result_of(ancestor)
+    assert older.baseline_lda is not None
+    number = ancestor.spec["task"]["number"]
+    known = Ancestor(number, older.classes, older.baseline_lda.tasks, is_good=True)
+    found = count_share("class", result_of(version), known)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, list[Learned]]:
+    """Five batches of two digits, learned with replay."""
+    bench = digits(tmp_path_factory.mktemp("line"))
+    return bench, bench.learn_tasks(5, **LEARNS)
+
+
+def test_versions_that_learn_normally_have_not_collapsed(line: tuple[Bench, list[Learned]]) -> None:
+    for ancestor, version in combinations(line[1], 2):
+        found = beside(version, ancestor)
+        assert not has_collapsed(found), found
+        assert found["images"] == found["images_before"]
+
+
+def test_a_fine_tuning_with_an_absurd_rate_has_collapsed(line: tuple[Bench, list[Learned]]) -> None:
+    bench, learned = line
+    wrecked = bench.learn_task(
+        5, learned[3], **{**LEARNS, "method": "finetune", "optimizer": {"lr": 300.0, "clip": 1.0}}
+    )
+    for ancestor in learned[:4]:
+        found = beside(wrecked, ancestor)
+        assert has_collapsed(found) and find_loss(found) > 0.3, found

@@ -1,0 +1,136 @@
+"""The k-NN probe: against a slow obvious version, and what it must not depend on."""
+
+import math
+
+import pytest
+import torch
+
+from core.learning.data.dataset import Dataset
+from core.learning.evaluation.probe import (
+    ALL_IMAGES,
+    Probe,
+    compute_features,
+    evenly_spaced,
+    leave_one_out,
+    num_neighbours,
+)
+from core.learning.networks import HeadSpec, ImageSpec, build_network
+from core.learning.precision import Inputs
+
+MLP = {"name": "mlp", "hidden": [7]}
+IMAGE = ImageSpec(4, 1)
+INPUTS = Inputs(None, 1, torch.device("cpu"))
+
+
+def data(n: int, names: tuple[str, ...], seed: int = 0) -> Dataset:
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randint(0, 256, (n, 4, 4, 1), generator=generator).to(torch.uint8)
+    return Dataset(images, torch.arange(n) % len(names), names)
+
+
+def network(scenario: str = "class", heads: HeadSpec | None = None):
+    return build_network(MLP, IMAGE, scenario, heads or HeadSpec(("ant", "bee")), seed=1)
+
+
+def slow(points: torch.Tensor, labels: list[int], k: int) -> list[bool]:
+    """Cosine by hand, neighbours by sorting, votes by counting."""
+    rows = points.double().tolist()
+    right = []
+    for i, a in enumerate(rows):
+        scored = []
+        for j, b in enumerate(rows):
+            if i != j:
+                dot = math.fsum(x * y for x, y in zip(a, b, strict=True))
+                scored.append((-dot / (math.hypot(*a) * math.hypot(*b)), j))
+        near = [labels[j] for _, j in sorted(scored)[:k]]
+        right.append(min(set(near), key=lambda c: (-near.count(c), c)) == labels[i])
+    return right
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 29])
+def test_leave_one_out_equals_a_slow_obvious_version(k) -> None:
+    generator = torch.Generator().manual_seed(3)
+    points = torch.randn(30, 4, generator=generator, dtype=torch.float64)
+    labels = torch.randint(0, 3, (30,), generator=generator)
+    assert leave_one_out(points, labels, k).tolist() == slow(points, labels.tolist(), k)
+
+
+def test_an_image_is_not_its_own_neighbour() -> None:
+    """Each point's nearest other one is of the other class."""
+    points = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    assert not leave_one_out(points, torch.tensor([0, 1, 0, 1]), 1).any()
+
+
+def test_the_length_of_features_does_not_matter() -> None:
+    points = torch.tensor([[1.0, 0.1], [9.0, 0.0], [0.0, 0.5], [0.2, 7.0]])
+    assert leave_one_out(points, torch.tensor([0, 0, 1, 1]), 1).all()
+
+
+def test_a_tied_vote_goes_to_the_first_class() -> None:
+    points = torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1]])
+    labels = torch.tensor([0, 0, 1])  # the first point's neighbours are one of each
+    assert leave_one_out(points, labels, 2).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize(("sizes", "k"), [((4, 4), 2), ((1, 1), 1), ((400, 400), 20), ((9, 1), 2)])
+def test_the_neighbours_are_half_of_a_class_at_most(sizes, k) -> None:
+    labels = torch.cat([torch.full((n,), c) for c, n in enumerate(sizes)])
+    assert num_neighbours(labels) == k
+
+
+def test_rows_are_spread_evenly_over_the_part() -> None:
+    assert evenly_spaced(10, 4).tolist() == [0, 2, 5, 7]
+    assert evenly_spaced(3, 4).tolist() == [0, 1, 2] and evenly_spaced(0, 4).numel() == 0
+
+
+def test_random_features_are_near_chance_and_separable_ones_perfect() -> None:
+    part = data(200, ("ant", "bee"))
+    correct, total = Probe(network(), 1, INPUTS).measure_task(1, part)
+    assert total == 200 and 0.3 < correct / total < 0.7
+    part.images.div_(32, rounding_mode="floor")
+    part.images[part.labels == 1] += 200
+    assert Probe(network(), 1, INPUTS).measure_task(1, part) == [200, 200]
+
+
+def test_the_head_does_not_matter_and_no_head_is_needed() -> None:
+    part, found = data(60, ("ant", "bee")), network()
+    counts = Probe(found, 1, INPUTS).measure_task(1, part)
+    torch.nn.init.normal_(found.head.weight)
+    assert Probe(found, 1, INPUTS).measure_task(1, part) == counts
+    assert Probe(network("task", HeadSpec()), 1, INPUTS).measure_task(1, part) == counts
+
+
+def test_the_probe_leaves_modes_and_statistics_alone() -> None:
+    found = build_network({"name": "resnet20"}, ImageSpec(8, 1), "class", HeadSpec(), seed=1)
+    found.train()
+    before = {name: t.clone() for name, t in found.state_dict().items()}
+    compute_features(found, torch.zeros(4, 8, 8, 1, dtype=torch.uint8), INPUTS)
+    assert all(module.training for module in found.modules())
+    assert all(torch.equal(t, before[name]) for name, t in found.state_dict().items())
+
+
+def test_all_tasks_together_share_classes_except_with_a_head_each() -> None:
+    """The same images under the same name twice: each finds its twin, which is of its class or is
+    not.
+    """
+    parts = {1: data(8, ("ant", "bee")), 2: data(8, ("ant", "bee"))}
+    counts = {}
+    for scenario in ("class", "task"):
+        probe = Probe(network(scenario), 2, INPUTS)
+        for task, part in parts.items():
+            probe.measure_task(task, part)
+        counts[scenario] = probe.measure_all()
+    assert counts["class"][1] == counts["task"][1] == 16
+    assert counts["task"][0] < counts["class"][0]
+
+
+def test_many_tasks_share_a_bounded_number_of_images() -> None:
+    probe = Probe(network(), ALL_IMAGES // 10, INPUTS)
+    assert probe.measure_task(1, data(50, ("ant", "bee")))[1] == 50
+    assert probe.measure_all()[1] == 10
+
+
+def test_one_image_has_no_neighbour_and_no_count() -> None:
+    probe = Probe(network(), 1, INPUTS)
+    assert probe.measure_all() == [0, 0]
+    assert probe.measure_task(1, data(1, ("ant",))) == [0, 0] == probe.measure_all()

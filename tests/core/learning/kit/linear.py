@@ -1,0 +1,257 @@
+"""Linearised networks in float64 with random norms and displacements, streams that start from a
+pretrained base, and a method driven by hand on whole tasks at once."""
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from recipes import resolve
+from safetensors.torch import save_file
+from streams import Bench
+from torch import nn
+
+from core.learning.data.augment import Augmentation
+from core.learning.methods import registry
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learning.networks.linear.linearised import LinearisedNetwork
+from core.learning.precision import Inputs
+from core.learning.state import State
+from core.learning.training.context import Batch, Context
+
+CLASSES = ("ant", "bee", "cat")
+# id → architecture, pixels a side, images
+SMALL: dict[str, tuple[dict[str, Any], int, int]] = {
+    "mlp": ({"name": "mlp", "hidden": [20, 10]}, 6, 4),
+    "small-cnn": ({"name": "small-cnn"}, 8, 4),
+    "resnet20": ({"name": "resnet20", "width": 8}, 8, 3),
+    "slim-resnet18": ({"name": "slim-resnet18", "width": 8}, 8, 3),
+    "resnet18-small-stem": ({"name": "resnet18", "stem": "small"}, 16, 2),
+    "resnet18-standard-stem": ({"name": "resnet18", "stem": "standard"}, 32, 2),
+    "vit": ({"name": "vit", "layers": 2, "heads": 2, "hidden": 16, "mlp": 24}, 16, 2),
+}
+WITH_NORMS = ["resnet20", "slim-resnet18", "resnet18-small-stem", "resnet18-standard-stem"]
+
+
+def cases(names: Iterable[str] = SMALL, *, large_in_ci: bool = True) -> list[Any]:
+    """As parameters of a test. Of the two large ones CI takes that with a pool behind its stem, or
+    none.
+    """
+    often = pytest.mark.slow if large_in_ci else pytest.mark.campaign
+    large = {"resnet18-standard-stem": often, "resnet18-small-stem": pytest.mark.campaign}
+    return [pytest.param(name, marks=large.get(name, ())) for name in names]
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def randomised(network: nn.Module) -> None:
+    """Random biases, scales, tokens and running statistics, in place: nothing is left at 0 or 1."""
+    g = generator(1)
+
+    def noise(t: torch.Tensor) -> torch.Tensor:
+        return torch.randn(t.shape, generator=g, dtype=torch.float64).to(t.dtype)
+
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.dim() == 1 or not parameter.any() or float(parameter.abs().max()) < 1e-3:
+                parameter.add_(0.3 * noise(parameter))
+        for module in network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.running_mean.add_(0.3 * noise(module.running_mean))  # type: ignore[union-attr]
+                module.running_var.mul_((0.5 * noise(module.running_var)).exp())  # type: ignore[union-attr]
+
+
+@cache
+def _plain(case: str) -> Network:
+    architecture, size, _ = SMALL[case]
+    network = (
+        build_network(architecture, ImageSpec(size, 3), "class", HeadSpec(CLASSES)).double().eval()
+    )
+    randomised(network)
+    return network
+
+
+def plain(case: str) -> Network:
+    """A plain network with random weights, norms and rows."""
+    return copy.deepcopy(_plain(case))
+
+
+def linearised(case: str, *, fixed_head: bool = False) -> LinearisedNetwork:
+    network = LinearisedNetwork(plain(case), slope=0.01, fixed_head=fixed_head, frozen=True)
+    if fixed_head:
+        head = network.head_rows()
+        network.set_reference(
+            "shared", torch.randn(head.shape, generator=generator(3), dtype=head.dtype)
+        )
+    return network.eval()
+
+
+def images(case: str, seed: int = 2) -> torch.Tensor:
+    _, size, n = SMALL[case]
+    return torch.randn(n, 3, size, size, generator=generator(seed), dtype=torch.float64)
+
+
+def displacement(network: LinearisedNetwork, seed: int) -> dict[str, torch.Tensor]:
+    """A random displacement by name, of a fifth of each weight's size."""
+    g = generator(seed)
+    return {
+        name: 0.2
+        * weight.norm()
+        / weight.numel() ** 0.5
+        * torch.randn(weight.shape, generator=g, dtype=weight.dtype)
+        for name, weight in network.backbone.named_parameters()
+    }
+
+
+def move(network: LinearisedNetwork, psi: dict[str, torch.Tensor]) -> None:
+    """Put the network at a displacement."""
+    with torch.no_grad():
+        for name, parameter in network.displacement.named_parameters():
+            parameter.copy_(psi[name])
+
+
+def relative(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float((a - b).detach().norm() / b.detach().norm())
+
+
+def relative_of(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    """Of all tensors together: those whose true value is zero count by their size beside the
+    others.
+    """
+    return relative(*(torch.cat([found[name].flatten() for name in b]) for found in (a, b)))
+
+
+@dataclass
+class Pretrained(Bench):
+    """A bench whose version 0 is an uploaded base: a backbone with random norms."""
+
+    def spec(self, number: int, parent: Any, **recipe: Any) -> dict[str, Any]:
+        path = self.folder / "base.safetensors"
+        if not path.exists():
+            network = build_network(
+                self.architecture, ImageSpec(self.size, self.channels), "class", HeadSpec(), 5
+            )
+            randomised(network)
+            save_file(network.backbone.state_dict(), path)
+        spec = super().spec(number, parent, **recipe)
+        base = {"version": 0, "manifest": {"classes": [], "heads": []}}
+        base["manifest"]["classes"] = spec["base"]["manifest"]["classes"]  # type: ignore[index]
+        base["parts"] = [{"name": "base", "type": "base", "path": str(path)}]
+        spec["base"] = base
+        if parent is None:
+            spec["parent"] = base
+        return spec
+
+
+@dataclass
+class Hand:
+    """A method's run by hand, a task after the other on one network: whole tasks as batches, no
+    loop.
+    """
+
+    network: LinearisedNetwork
+    recipe: dict[str, Any]
+    scenario: str = "data"
+    warnings: list[str] = field(default_factory=list)
+    notes: dict[str, float | None] = field(default_factory=dict)
+    task: int = 0
+
+    def __post_init__(self) -> None:
+        self.resolved = resolve(self.recipe, self.scenario)
+        kind = registry.get(self.resolved.method["name"])
+        hyper = {k: v for k, v in self.resolved.method.items() if k != "name"}
+        self.method: Any = kind(kind.Hyper.model_validate(hyper), State())
+
+    def begin(
+        self, x: torch.Tensor, y: torch.Tensor, names: Any = None, **settings: Any
+    ) -> Context:
+        """The context of the next task, whose training part is (x, y)."""
+        self.task += 1
+        network = self.network
+        start = {name: p.detach().clone() for name, p in network.named_parameters()}
+        head = self.task if self.scenario == "task" else None
+        raw = (x.permute(0, 2, 3, 1) * 20 + 128).clamp(0, 255).to(torch.uint8)
+        batch = Batch(x, y, torch.arange(len(y)), head, lambda rows: raw[rows])
+        known = network.classes_of(head)
+        ctx = Context(
+            network=network,
+            scenario=self.scenario,
+            task=self.task,
+            classes=list(names or known),
+            class_rows=torch.tensor([known.index(n) for n in (names or known)]),
+            recipe=self.resolved,
+            device=torch.device("cpu"),
+            inputs=Inputs(None, x.shape[1], torch.device("cpu")),
+            augment=Augmentation("none", x.shape[2]),
+            first=self.task == 1,
+            warn=self.warnings.append,
+            weights_at=lambda point: start,
+            log_metric=lambda name, value, data: self.notes.update({name: value}),
+            num_images=len(y),
+            examples=lambda: [batch],
+        )
+        for name, value in settings.items():
+            setattr(ctx, name, value)
+        self.method.begin_task(ctx)
+        wanted = self.method.trainable_names(network, self.resolved.depth)
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(name in wanted)
+            if name in wanted:
+                ctx.trainable[name] = parameter
+        return ctx
+
+    def end(self, ctx: Context) -> None:
+        self.method.end_task(ctx, ctx.examples())
+        ctx.cache.clear()
+
+    def terms(self, ctx: Context) -> dict[str, torch.Tensor]:
+        """The loss terms of a step on the whole task."""
+        (batch,) = ctx.examples()
+        return self.method.loss_terms(ctx, batch)
+
+    def value(self, ctx: Context) -> float:
+        """The objective of a step on the whole task."""
+        with torch.no_grad():
+            return float(sum(self.terms(ctx).values())) + self.method.penalty(ctx)
+
+    def gradient(self, ctx: Context) -> torch.Tensor:
+        """Its gradient as a step sees it, flat, in the order of ctx.trainable."""
+        for parameter in ctx.trainable.values():
+            parameter.grad = None
+        sum(self.terms(ctx).values()).backward()  # type: ignore[union-attr]
+        self.method.penalty_grads(ctx)
+        return torch.cat([p.grad.flatten() for p in ctx.trainable.values()])  # type: ignore[union-attr]
+
+
+def flat(ctx: Context) -> torch.Tensor:
+    """The parameters that move, flat."""
+    return torch.cat([p.detach().flatten() for p in ctx.trainable.values()])
+
+
+def place(ctx: Context, theta: torch.Tensor) -> None:
+    """Set them."""
+    with torch.no_grad():
+        sizes = [p.numel() for p in ctx.trainable.values()]
+        for parameter, values in zip(ctx.trainable.values(), theta.split(sizes), strict=True):
+            parameter.copy_(values.view_as(parameter))
+
+
+def minimise(hand: Hand, ctx: Context) -> None:
+    """To the minimum of a quadratic objective that is nearest to where the parameters are, by its
+    gradients alone.
+    """
+    start = flat(ctx)
+    at_start = hand.gradient(ctx)
+    columns = []
+    for unit in torch.eye(len(start), dtype=start.dtype):
+        place(ctx, start + unit)
+        columns.append(hand.gradient(ctx) - at_start)
+    hessian = torch.stack(columns, 1)
+    inverse = torch.linalg.pinv((hessian + hessian.T) / 2, rtol=1e-13, hermitian=True)
+    place(ctx, start - inverse @ at_start)
+    place(ctx, flat(ctx) - inverse @ hand.gradient(ctx))  # once more, for what rounding left

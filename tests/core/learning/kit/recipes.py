@@ -1,0 +1,35 @@
+"""Recipes of the jobs that tests run themselves: completed as the API and the worker
+complete them.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from core.learning.catalogue import build_catalogue
+from core.learning.methods.registry import METHODS
+from core.learning.recipe import Recipe
+from core.recipe.resolve import complete_stored
+from core.recipe.resolve import resolve as resolve_recipe
+
+
+@cache
+def _catalogue(_methods: tuple[object, ...]) -> dict[str, Any]:
+    return build_catalogue()
+
+
+def complete(patch: Mapping[str, Any], scenario: str | None = None) -> dict[str, Any]:
+    """The complete recipe as JSON. scenario: None for one that the method works in. Raises
+    InvalidRecipe.
+    """
+    known = _catalogue(tuple(METHODS.values()))
+    if scenario is None:
+        method = complete_stored(known, "class", patch).get("method", {})
+        entry = known["methods"].get(method.get("name") if isinstance(method, dict) else method)
+        scenario = entry["scenarios"][0] if entry else "class"
+    return resolve_recipe(known, scenario, patch).recipe
+
+
+def resolve(patch: Mapping[str, Any], scenario: str | None = None) -> Recipe:
+    """The same as the job process reads it."""
+    return Recipe.model_validate(complete(patch, scenario))

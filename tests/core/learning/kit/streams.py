@@ -1,0 +1,345 @@
+"""Small streams of tasks for tests: made-up images that can be learned, specs, and runs of the job.
+
+A `Bench` makes dataset files in a folder and runs tasks as the worker does: each run starts from
+the files of the one before, so nothing but bytes passes from task to task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import simulated_device
+import torch
+from recipes import complete
+from safetensors.torch import save_file
+
+from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.job_spec import JobSpec, LocalPart
+from core.contract.manifest import PER_TASK, Manifest
+from core.learning.data import image_packs
+from core.learning.evaluation import predicting
+from core.learning.methods.method import Method
+from core.learning.networks import Network
+from core.learning.problems.registry import get_problem
+from core.learning.state import TYPES, load_tensors
+from core.learning.training import job
+
+QUICK = {"epochs": 2, "batch_size": 4, "augment": "shift", "data_report": "off"}
+"""The recipe where a test says nothing else: no test but those of the report pays for one."""
+MODEL = ("architecture", "image", "scenario", "problem")
+"""Settings of a model that a spec and a manifest have alike; classification names no problem."""
+CLASSES = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"))
+DEVICE = os.environ.get("PERENNIAL_TEST_DEVICE", "cpu")
+"""Where benches learn: cpu, cuda, or sim (`simulated_device.py`)."""
+if DEVICE == simulated_device.NAME:
+    simulated_device.install()
+
+
+class Killed(Exception):
+    """Stands for a process that is gone."""
+
+
+class Script:
+    """A control that asks for snapshots at some steps, stops at one, or kills at one."""
+
+    def __init__(
+        self, snapshot_at: Sequence[int] = (), kill_at: int = -1, stop_at: int = -1
+    ) -> None:
+        self._step = 0
+        self._snapshot_at, self._kill_at, self._stop_at = set(snapshot_at), kill_at, stop_at
+
+    @property
+    def pending(self) -> bool:
+        self._step += 1
+        if self._step == self._kill_at:
+            raise Killed
+        return self._step in self._snapshot_at or self._step == self._stop_at
+
+    def take_request(self) -> ControlRequest | None:
+        return ControlRequest.STOP if self._step == self._stop_at else ControlRequest.SNAPSHOT
+
+
+def run(spec: dict[str, Any], emit: Callable[[dict[str, Any]], object], *more: Any) -> None:
+    """`job.run`, with spec and events as JSON; manifests may leave out what the spec says of the
+    model.
+    """
+    model = {key: spec[key] for key in MODEL if key in spec}
+    versions = {
+        name: {**spec[name], "manifest": {**model, **spec[name]["manifest"]}}
+        for name in ("parent", "base")
+    }
+    job.run(JobSpec.from_json({**spec, **versions}), lambda event: emit(event.to_json()), *more)
+
+
+@dataclass
+class Learned:
+    """What one run left behind."""
+
+    spec: dict[str, Any]
+    events: list[dict[str, Any]]
+    folder: Path
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return json.loads((self.folder / "result.json").read_text())
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """sha256 of every part, of the answers on held-out images, and of result.json."""
+        files = {part["name"]: self.folder / part["file"] for part in self.result["parts"]}
+        files |= {said["file"]: self.folder / said["file"] for said in self.result["answers"]}
+        files["result.json"] = self.folder / "result.json"
+        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+
+    @property
+    def network_digests(self) -> dict[str, str]:
+        return {
+            name: d
+            for name, d in self.digests.items()
+            if name.startswith(("backbone", "displacement", "head"))
+        }
+
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        """All tensors of the network."""
+        return {name: t for part in self.network_digests for name, t in self.tensors(part).items()}
+
+    def tensors(self, part: str) -> dict[str, torch.Tensor]:
+        """A part's tensors; a memory's with its images."""
+        if part in TYPES:
+            return image_packs.state_of(
+                [LocalPart.from_json(p) for p in self.as_parent()["parts"]]
+            )[part]
+        return load_tensors(self.folder / "parts" / f"{part}.safetensors")
+
+    def cell(self, version: str, task: int) -> dict[str, Any]:
+        """The measured accuracy of "base", "parent" or "new" on a task."""
+        return next(
+            r for r in self.result["results"] if (r["version"], r["task"]) == (version, task)
+        )
+
+    def warns(self, words: str) -> bool:
+        """Tell whether one of the warnings holds these words."""
+        return any(words in text for text in self.result["warnings"])
+
+    def logged(self, level: str = "info") -> list[str]:
+        """The lines of the log."""
+        return [e["message"] for e in self.events if e["event"] == "log" and e["level"] == level]
+
+    def metric(self, name: str) -> list[Any]:
+        """The values of a metric, in order."""
+        return [e["value"] for e in self.events if e.get("name") == name]
+
+    def deployed(self) -> tuple[Network, Method]:
+        """The network and the method of this version, rebuilt from its files."""
+        version = self.as_parent()
+        known = {key: self.spec[key] for key in MODEL if key in self.spec}
+        manifest = Manifest.from_json({**known, **version["manifest"]})
+        paths = {part["name"]: Path(part["path"]) for part in version["parts"]}
+        return predicting.load_network(manifest, paths), predicting.method_of(manifest, paths)
+
+    def as_parent(self) -> dict[str, Any]:
+        result = self.result
+        number = self.spec["task"]["number"]
+        manifest = {key: self.spec[key] for key in MODEL if key in self.spec}
+        manifest |= {
+            key: result[key] for key in ("classes", "heads", "network", "method", "normalise")
+        }
+        manifest |= {"temperature": result.get("temperature")}
+        parts = [
+            {"name": p["name"], "type": p["type"], "path": str(self.folder / p["file"])}
+            for p in result["parts"]
+        ]
+        parts += [p for p in self.spec.get("parent", {}).get("parts", []) if p["type"] in PER_TASK]
+        return {"version": number, "manifest": {"version": number, **manifest}, "parts": parts}
+
+
+@dataclass
+class Bench:
+    """A model's settings and its tasks' files."""
+
+    folder: Path
+    scenario: str = "class"
+    architecture: dict[str, Any] = field(default_factory=lambda: {"name": "mlp", "hidden": [12]})
+    size: int = 6
+    channels: int = 1
+    n: int = 22
+    n_held_out: int = 8
+    classes: tuple[tuple[str, ...], ...] = CLASSES
+    recipe: dict[str, Any] = field(default_factory=dict)
+    # Even tasks show each class as its neighbour: what they teach contradicts the odd ones
+    drift: bool = False
+    problem: str | None = None
+    device: str = DEVICE
+    _runs: int = 0
+
+    def task_classes(self, number: int) -> list[str]:
+        if self.scenario == "data":
+            return sorted(self.classes[0])
+        return sorted(self.classes[(number - 1) % len(self.classes)])
+
+    def outputs(self, number: int) -> list[str]:
+        """The outputs that a head needs for a task: its classes."""
+        return get_problem(self.problem).list_outputs(self.task_classes(number))
+
+    def dataset(self, number: int, part: str) -> Path:
+        path = self.folder / f"{self.scenario}-{number}-{part}.safetensors"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            generator = torch.Generator().manual_seed(number * 10 + len(part))
+            n = self.n if part == "train" else self.n_held_out
+            shape = (n, self.size, self.size, self.channels)
+            names = self.task_classes(number)
+            labels = torch.arange(n) % len(names)
+            shown = labels + 1 if self.drift and number % 2 == 0 else labels
+            images = torch.randint(0, 120, shape, generator=generator)
+            for i, label in enumerate(shown.tolist()):
+                images[i, row_of(names[label % len(names)])] += 120
+            save_file({"images": images.to(torch.uint8), "labels": labels}, path)
+        return path
+
+    def show_digits(self) -> None:
+        """Real digits as the images of the tasks: 0 and 1, 2 and 3, …, in the class scenario at
+        size 8.
+        """
+        from sklearn.datasets import (
+            load_digits,
+        )  # here alone: the kit also runs on GPU machines without it
+
+        pixels, digits = load_digits(return_X_y=True)
+        held_out = np.arange(len(digits)) % 6 == 0
+        for task in range(1, len(self.classes) + 1):
+            for part, share in (("train", ~held_out), ("held_out", held_out)):
+                rows = np.flatnonzero(np.isin(digits, (2 * task - 2, 2 * task - 1)) & share)
+                images = np.rint(pixels[rows] * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
+                labels = torch.from_numpy(digits[rows].astype(np.int64) - (2 * task - 2))
+                path = self.folder / f"class-{task}-{part}.safetensors"
+                save_file({"images": torch.from_numpy(images), "labels": labels}, path)
+
+    def spec(self, number: int, parent: Learned | None, **recipe: Any) -> dict[str, Any]:
+        """The spec of task `number`; `recipe` over the bench's, and that over `QUICK`."""
+        self._runs += 1
+        model = {
+            "architecture": self.architecture,
+            "image": {"size": self.size, "channels": self.channels},
+            "scenario": self.scenario,
+            **({} if self.problem is None else {"problem": self.problem}),
+        }
+        manifest: dict[str, Any] = {
+            "init": {"kind": "random", "seed": 5},
+            "classes": [],
+            "heads": [],
+            **model,
+        }
+        if self.scenario == "data":
+            manifest["classes"] = self.outputs(1)
+        base = {"version": 0, "manifest": manifest, "parts": []}
+        tasks = [
+            {
+                "number": k,
+                "classes": self.task_classes(k),
+                "train": str(self.dataset(k, "train")),
+                "held_out": str(self.dataset(k, "held_out")),
+            }
+            for k in range(1, number + 1)
+        ]
+        return {
+            **model,
+            "recipe": complete({**QUICK, **self.recipe, **recipe}, self.scenario),
+            "normalise": None,
+            "classes": self.task_classes(1) if self.scenario == "data" else None,
+            "task": tasks[-1],
+            "history": [{k: v for k, v in task.items() if k != "train"} for task in tasks[:-1]],
+            "parent": parent.as_parent() if parent else base,
+            "base": base,
+            "snapshot": None,
+            "out": str(self.folder / f"run-{self._runs}"),
+            "threads": 1,
+            "device": self.device,
+        }
+
+    def learn(self, spec: dict[str, Any], control: Any = None) -> Learned:
+        """Run a spec in this process."""
+        Path(spec["out"]).mkdir(parents=True, exist_ok=True)
+        events: list[dict[str, Any]] = []
+        run(spec, events.append, control)
+        return Learned(spec, events, Path(spec["out"]) / "result")
+
+    def learn_task(self, number: int, parent: Learned | None = None, **recipe: Any) -> Learned:
+        """Learn one task after `parent`, or after version 0."""
+        return self.learn(self.spec(number, parent, **recipe))
+
+    def learn_tasks(
+        self, count: int, learn: Callable[[dict[str, Any]], Learned] | None = None, **recipe: Any
+    ) -> list[Learned]:
+        """Learn tasks 1 … `count` one after the other, in this process or by `learn`."""
+        found: list[Learned] = []
+        for number in range(1, count + 1):
+            spec = self.spec(number, found[-1] if found else None, **recipe)
+            found.append(learn(spec) if learn else self.learn(spec))
+        return found
+
+    def stream(self, tasks: int, **recipe: Any) -> Learned:
+        """Learn tasks 1 … `tasks` and return the last."""
+        return self.learn_tasks(tasks, **recipe)[-1]
+
+    def killed(self, spec: dict[str, Any], script: Script) -> dict[str, Any]:
+        """Run until the script kills; the spec that resumes from the last snapshot."""
+        events: list[dict[str, Any]] = []
+        Path(spec["out"]).mkdir(parents=True, exist_ok=True)
+        try:
+            run(spec, events.append, script)
+        except Killed:
+            pass
+        else:
+            raise AssertionError("the run ended before its kill")
+        paths = [event["path"] for event in events if event["event"] == "snapshot"]
+        return {**spec, "snapshot": paths[-1] if paths else None}
+
+    def resumed(
+        self, number: int, parent: Learned | None, at: int, kill_at: int, **recipe: Any
+    ) -> Learned:
+        """Learn a task with a snapshot after step `at`, a kill at step `kill_at`, and the rest from
+        the snapshot.
+        """
+        again = self.killed(self.spec(number, parent, **recipe), Script([at], kill_at))
+        assert again["snapshot"]
+        torch.manual_seed(999)  # nothing of this process may matter
+        return self.learn(again)
+
+
+def row_of(name: str) -> int:
+    """The bright row that gives a class away."""
+    return ("ant", "bee", "cat", "dog", "elk", "fox").index(name)
+
+
+def spied(monkeypatch: Any, method: Any, look: Callable[[Any, Any, Any, Any], Any]) -> list[Any]:
+    """Call look(method, ctx, batch, terms) after every loss; return what it returns, one after the
+    other.
+    """
+    return watched(
+        monkeypatch, method, "loss_terms", lambda terms, *arguments: look(*arguments, terms)
+    )
+
+
+def watched(monkeypatch: Any, owner: Any, name: str, look: Callable[..., Any]) -> list[Any]:
+    """Call look(result, *arguments) after every call of `owner.name`; return what it returns, one
+    after the other.
+    """
+    seen: list[Any] = []
+    original = getattr(owner, name)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        result = original(*arguments, **named)
+        seen.append(look(result, *arguments, **named))
+        return result
+
+    monkeypatch.setattr(owner, name, call)
+    return seen

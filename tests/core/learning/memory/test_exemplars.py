@@ -1,0 +1,82 @@
+"""Exemplars: lists per class whose order is kept, cut from the end, merged and erased."""
+
+import torch
+
+from core.learning.memory.exemplars import Exemplars
+from core.learning.state import Section
+
+
+def images(*numbers: int) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.uint8)[:, None, None, None].expand(-1, 2, 2, 1)
+
+
+def of(section: Section, label: int) -> list[int]:
+    held = section.tensors
+    return held["images"][held["labels"] == label][:, 0, 0, 0].tolist()
+
+
+def filled() -> Section:
+    section = Section()
+    Exemplars(section).add({0: images(5, 3, 9)}, task=1, count=10)
+    Exemplars(section).add({1: images(7, 8)}, task=1, count=10)
+    return section
+
+
+def test_a_cut_keeps_the_first_of_every_class_in_their_order() -> None:
+    section = filled()
+    Exemplars(section).trim_lists(2)
+    assert (of(section, 0), of(section, 1)) == ([5, 3], [7, 8])
+    Exemplars(section).trim_lists(1)
+    assert (of(section, 0), of(section, 1), Exemplars(section).size) == ([5], [7], 2)
+
+
+def test_a_class_takes_no_more_than_its_count() -> None:
+    section = filled()
+    Exemplars(section).add({2: images(1, 2, 4)}, task=2, count=2)
+    assert of(section, 2) == [1, 2]
+    assert section.tensors["tasks"].tolist() == [1, 1, 1, 1, 1, 2, 2]
+
+
+def test_a_class_that_reappears_takes_turns_between_old_and_new() -> None:
+    section = filled()
+    Exemplars(section).add({0: images(20, 21, 22, 23)}, task=2, count=6)
+    assert of(section, 0) == [5, 20, 3, 21, 9, 22]
+    assert of(section, 1) == [7, 8]
+
+
+def test_classes_added_at_once_are_held_as_if_added_one_by_one() -> None:
+    once, turns = filled(), filled()
+    lists = {1: images(20, 21), 2: images(30, 31, 32, 33), 0: images(40)}
+    Exemplars(once).add(lists, task=2, count=3)
+    for label, some in lists.items():
+        Exemplars(turns).add({label: some}, task=2, count=3)
+    for name, held in turns.tensors.items():
+        assert torch.equal(once.tensors[name], held)
+
+
+def test_adding_many_classes_copies_what_is_held_once(monkeypatch) -> None:
+    section, copied, cat = filled(), [], torch.cat
+
+    def counted(tensors, *args):
+        out = cat(tensors, *args)
+        copied.extend([out] if out.dtype == torch.uint8 else [])
+        return out
+
+    monkeypatch.setattr(torch, "cat", counted)
+    Exemplars(section).add({label: images(label) for label in range(2, 200)}, task=2, count=1)
+    assert len(copied) == 2  # the new images, and behind them the old
+
+
+def test_items_of_erased_tasks_go_and_nothing_else() -> None:
+    section = filled()
+    Exemplars(section).add({1: images(20, 21)}, task=2, count=10)
+    assert Exemplars(section).drop_tasks({1})
+    assert (of(section, 0), of(section, 1)) == ([], [20, 21])
+    assert not Exemplars(section).drop_tasks({1})
+
+
+def test_nothing_left_is_an_empty_section() -> None:
+    section = filled()
+    Exemplars(section).trim_lists(0)
+    assert not section and Exemplars(section).size == 0
+    assert not Exemplars(section).drop_tasks({1})

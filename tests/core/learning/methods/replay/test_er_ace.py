@@ -1,0 +1,58 @@
+"""ER-ACE: its two losses, and the file of Mammoth's that they come from, written out."""
+
+import torch
+from streams import spied, watched
+from torch.nn import functional
+
+from core.learning.memory.reservoir import Reservoir
+from core.learning.methods.replay.er_ace import ErAce, batch_cross_entropy
+
+
+def as_in_mammoth(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Mammoth masks the classes that the batch lacks by a very low logit."""
+    mask = torch.zeros_like(logits)
+    mask[:, labels.unique()] = 1
+    return functional.cross_entropy(
+        logits.masked_fill(mask == 0, torch.finfo(logits.dtype).min), labels
+    )
+
+
+def test_new_images_compete_with_the_classes_of_their_batch_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(9, 6, dtype=torch.float64, generator=generator)
+    labels = torch.tensor([1, 4, 4, 1, 5, 5, 1, 4, 1])
+    slow = torch.stack(
+        [
+            -logits[i, y] + torch.logsumexp(logits[i, [1, 4, 5]], 0)
+            for i, y in enumerate(labels.tolist())
+        ]
+    )
+    torch.testing.assert_close(batch_cross_entropy(logits, labels), slow.mean())
+    torch.testing.assert_close(batch_cross_entropy(logits, labels), as_in_mammoth(logits, labels))
+
+
+def test_the_logits_of_absent_classes_get_no_gradient() -> None:
+    logits = torch.zeros(3, 4, requires_grad=True)
+    batch_cross_entropy(logits, torch.tensor([0, 2, 0])).backward()
+    assert (
+        logits.grad is not None
+        and not logits.grad[:, [1, 3]].any()
+        and logits.grad[:, [0, 2]].any()
+    )
+
+
+def test_replayed_images_compete_with_all_classes_and_both_losses_add_up(
+    bench, monkeypatch
+) -> None:
+    drawn = watched(monkeypatch, Reservoir, "draw", lambda found, *_: found[0].labels)
+    seen = watched(monkeypatch, ErAce, "forward", lambda logits, *_: logits)
+
+    def look(method, ctx, batch, terms):
+        if "replay" not in terms:
+            return None
+        expected = functional.cross_entropy(seen[-1].detach().float()[len(batch.y) :], drawn[-1])
+        return torch.equal(terms["replay"].detach(), expected)
+
+    checked = spied(monkeypatch, ErAce, look)
+    bench.stream(2, method="er-ace")
+    assert checked.count(True) > 12 and False not in checked

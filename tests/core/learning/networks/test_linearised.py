@@ -1,0 +1,340 @@
+"""A linearised network: linear in what it learns, its gradients those of the network at its base,
+and its parts.
+"""
+
+import copy
+
+import pytest
+import torch
+from linear import (
+    CLASSES,
+    SMALL,
+    cases,
+    displacement,
+    images,
+    linearised,
+    move,
+    plain,
+    relative,
+    relative_of,
+)
+from safetensors.torch import save_file
+
+from core.contract.manifest import Manifest
+from core.learning.evaluation import predicting
+from core.learning.methods.squared_loss import squared_errors
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learning.networks.families import rebuild_network
+from core.learning.networks.linear.dual import NoRule
+from core.learning.networks.linear.linearised import LinearisedNetwork
+
+Y = torch.tensor([2, 0, 1, 0])
+QUICK = [case for case in SMALL if not case.startswith("resnet18")]
+
+
+def at(network, x, psi):
+    """Features at a displacement, and the network back at none."""
+    with torch.no_grad():
+        move(network, psi)
+        found = network.features(x)
+        move(network, {name: torch.zeros_like(value) for name, value in psi.items()})
+    return found
+
+
+def gradient(network, x, y, psi):
+    """Of the mean loss by the displacement."""
+    move(network, psi)
+    loss = squared_errors(network(x), y, 15.0).mean()
+    names, parameters = zip(*network.displacement.named_parameters(), strict=True)
+    return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
+
+
+def added(a, b, scale=1.0):
+    return {name: a[name] + scale * b[name] for name in a}
+
+
+@pytest.mark.parametrize("case", cases())
+def test_the_value_is_the_networks_own_and_without_displacement_there_is_no_more(case) -> None:
+    network, x = linearised(case), images(case)
+    with torch.no_grad():
+        value, tangent = network.jvp(x)
+        difference = relative(value, network.backbone(x))
+        assert difference == 0 or (case == "vit" and difference < 1e-14)
+        assert not tangent.any() and not network.by_dual_numbers(x)[1].any()
+
+
+@pytest.mark.parametrize("case", QUICK)
+def test_features_are_affine_in_the_displacement(case) -> None:
+    network, x = linearised(case), images(case)
+    a, b = displacement(network, 4), displacement(network, 5)
+    zero = at(network, x, added(a, a, -1))
+    of_sum = at(network, x, added(a, b)) - zero
+    of_a, of_b = at(network, x, a) - zero, at(network, x, b) - zero
+    assert relative(of_sum, of_a + of_b) <= 1e-13
+    assert relative(at(network, x, added(a, a, 2.0)) - zero, 3 * of_a) <= 1e-13
+
+
+@pytest.mark.parametrize("case", cases(large_in_ci=False))
+def test_the_tangent_is_the_slope_of_the_nonlinear_network(case) -> None:
+    network, x, h = linearised(case), images(case), 1e-6
+    psi = displacement(network, 4)
+    weights = {name: p.detach() for name, p in network.backbone.named_parameters()}
+
+    def value(step):
+        return torch.func.functional_call(network.backbone, added(weights, psi, step), (x,))
+
+    with torch.no_grad():
+        slope = (value(h) - value(-h)) / (2 * h)
+        assert relative(at(network, x, psi) - network.backbone(x), slope) <= 1e-7
+
+
+@pytest.mark.parametrize("case", cases())
+def test_the_pullback_is_the_adjoint_of_the_tangent(case) -> None:
+    network, x = linearised(case), images(case)
+    a = displacement(network, 4)
+    move(network, a)
+    tangent = network.by_dual_numbers(x)[1].detach()
+    u = torch.randn(tangent.shape, generator=torch.Generator().manual_seed(6), dtype=tangent.dtype)
+    back = network.vjp(x, u)
+    other_way = sum(float((back[f"displacement.{name}"] * a[name]).sum()) for name in a)
+    assert other_way == pytest.approx(float((tangent * u).sum()), rel=1e-12)
+
+
+@pytest.mark.parametrize("case", cases(large_in_ci=False))
+def test_the_displacements_gradient_is_backpropagation_through_the_base(case) -> None:
+    network, x = linearised(case), images(case)
+    move(network, displacement(network, 4))
+    features = network.features(x)
+    u = torch.randn(
+        features.shape, generator=torch.Generator().manual_seed(6), dtype=features.dtype
+    )
+    names, parameters = zip(*network.displacement.named_parameters(), strict=True)
+    grads = torch.autograd.grad((features * u).sum(), parameters)
+    found = {f"displacement.{n}": g for n, g in zip(names, grads, strict=True)}
+    base = copy.deepcopy(network.backbone).requires_grad_(True)
+    own = torch.autograd.grad((base(x) * u).sum(), list(base.parameters()))
+    wanted = {
+        f"displacement.{n}": g for (n, _), g in zip(base.named_parameters(), own, strict=True)
+    }
+    assert relative_of(found, wanted) <= 1e-12
+    assert relative_of(network.vjp(x, u), wanted) <= 1e-12
+
+
+@pytest.mark.parametrize("case", QUICK)
+@pytest.mark.parametrize("fixed_head", [False, True])
+def test_the_losss_hessian_by_the_displacement_is_the_same_everywhere(case, fixed_head) -> None:
+    network, x = linearised(case, fixed_head=fixed_head), images(case)
+    y = Y[: len(x)]
+    along, here, there = (displacement(network, seed) for seed in (4, 5, 6))
+    products = []
+    for point in (here, there):
+        before, after = gradient(network, x, y, point), gradient(network, x, y, added(point, along))
+        products.append(added(after, before, -1))
+    assert relative_of(products[0], products[1]) <= 1e-11
+
+
+def whole_hessian(network, x, y):
+    """Of the mean loss by all of (ψ, W, b)."""
+    moving = [*network.displacement.parameters(), *network.head.parameters()]
+    loss = squared_errors(network.combine_logits(*network.jvp(x)), y, 15.0).mean()
+    rows = []
+    for g in torch.cat(
+        [grad.flatten() for grad in torch.autograd.grad(loss, moving, create_graph=True)]
+    ):
+        row = torch.autograd.grad(g, moving, retain_graph=True, materialize_grads=True)
+        rows.append(torch.cat([h.flatten() for h in row]))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize(("fixed_head", "constant"), [(True, True), (False, False)])
+def test_only_with_frozen_reading_rows_is_the_model_linear_in_all_it_learns(
+    fixed_head, constant
+) -> None:
+    torch.manual_seed(0)
+    own = build_network(
+        {"name": "mlp", "hidden": [4, 3]}, ImageSpec(2, 1), "class", HeadSpec(CLASSES)
+    )
+    network = LinearisedNetwork(own.double(), slope=0.1, fixed_head=fixed_head, frozen=True).eval()
+    if fixed_head:
+        network.set_reference("shared", torch.randn(3, 3, dtype=torch.float64))
+    x, found = torch.randn(4, 1, 2, 2, dtype=torch.float64), []
+    for _ in range(2):
+        for parameter in (*network.displacement.parameters(), *network.head.parameters()):
+            parameter.data.normal_()
+        found.append(whole_hessian(network, x, Y))
+    difference = relative(*found)
+    assert (difference <= 1e-13) if constant else (difference > 0.1)
+
+
+@pytest.mark.parametrize("fixed_head", [False, True])
+def test_the_frozen_networks_logits_have_the_derivative_of_the_logits(fixed_head) -> None:
+    network, x = linearised("resnet20", fixed_head=fixed_head), images("resnet20")
+    psi = displacement(network, 4)
+    weights = {name: p.detach() for name, p in network.backbone.named_parameters()}
+    rows = network.readout_rows().detach()
+    move(network, psi)
+    moved = network(x) - network.logits(network.backbone(x))
+    own = torch.func.jvp(
+        lambda p: torch.func.functional_call(network.backbone, p, (x,)) @ rows.T, (weights,), (psi,)
+    )[1]
+    assert relative(moved, own) <= 1e-12
+
+
+def test_a_backbone_without_a_rule_is_differentiated_by_torch(monkeypatch) -> None:
+    network, x = linearised("mlp"), images("mlp")
+    move(network, displacement(network, 4))
+    wanted = network(x)
+
+    def refuse(self, x):
+        raise NoRule
+
+    monkeypatch.setattr(LinearisedNetwork, "by_dual_numbers", refuse)
+    assert relative(network(x), wanted) <= 1e-14
+
+
+def test_before_it_is_frozen_it_is_the_plain_network_with_leaky_activations() -> None:
+    network = LinearisedNetwork(plain("resnet20"), slope=0.0, fixed_head=False, frozen=False).eval()
+    assert torch.equal(network(images("resnet20")), plain("resnet20")(images("resnet20")))
+    assert network.trainable_names(5) == {name for name, _ in network.named_parameters()}
+
+
+# Depth, heads and parts.
+
+
+def test_the_base_moves_at_no_depth() -> None:
+    network = linearised("resnet20")
+    beside = {n for n, _ in network.named_parameters() if not n.startswith("backbone.")}
+    assert network.trainable_names(5) == beside
+
+
+@pytest.mark.parametrize("case", cases())
+def test_each_depth_moves_the_displacement_of_what_it_moves_in_a_plain_network(case) -> None:
+    linear, folded = linearised(case), plain(case)
+    weights = {name for name, _ in linear.backbone.named_parameters()}
+    for depth in range(1, 6):
+        of_plain, found = (
+            {n.removeprefix(of) for n in network.trainable_names(depth) if n.startswith(of)}
+            for network, of in ((folded, "backbone."), (linear, "displacement."))
+        )
+        assert of_plain & weights == found & of_plain
+        assert all(name.endswith("bias") for name in found - of_plain)  # of folded norms
+        assert {"head.weight", "head.bias"} <= linear.trainable_names(depth)
+
+
+@pytest.mark.parametrize("fixed_head", [False, True])
+def test_every_tensor_is_in_one_part(fixed_head) -> None:
+    network = linearised("resnet20", fixed_head=fixed_head)
+    names = [name for part in network.part_names().values() for name in part]
+    assert sorted(names) == sorted(network.state_dict())
+
+
+def test_growing_adds_zero_rows_and_moves_no_other() -> None:
+    network, x = linearised("resnet20"), images("resnet20")
+    move(network, displacement(network, 4))
+    rows = network.head.weight.detach().clone()
+    with torch.no_grad():
+        before = network(x)
+        network.grow(2, ["dog"], "zero", torch.Generator())
+        after = network(x)
+        assert torch.equal(network.head.weight[:3], rows) and not network.head.weight[3].any()
+    torch.testing.assert_close(after[:, :3], before, rtol=1e-12, atol=1e-12)
+    assert not after[:, 3].any()
+
+
+def test_each_task_has_a_head_and_frozen_rows_of_its_own() -> None:
+    own = build_network({"name": "mlp", "hidden": [4]}, ImageSpec(2, 1), "task").double()
+    network = LinearisedNetwork(own, slope=0.1, fixed_head=True, frozen=True).eval()
+    for task in (1, 2):
+        network.grow(
+            task, ["a", "b", "c"][: task + 1], "default", torch.Generator().manual_seed(task)
+        )
+        network.set_reference(str(task), network.head_rows(task).detach().clone())
+    move(network, displacement(network, 4))
+    x = torch.randn(3, 1, 2, 2, dtype=torch.float64)
+    assert network(x, 1).shape == (3, 2) and network(x, 2).shape == (3, 3)
+    assert {"reference.1", "reference.2", "head.1", "head.2"} <= set(network.part_names())
+    with pytest.raises(ValueError, match="set already"):
+        network.set_reference("1", torch.zeros(2, 4))
+
+
+def test_the_data_scenario_has_fixed_rows() -> None:
+    own = build_network(
+        {"name": "mlp", "hidden": [4]}, ImageSpec(2, 1), "data", HeadSpec(("a", "b"))
+    )
+    network = LinearisedNetwork(own, slope=0.1, fixed_head=False, frozen=True)
+    with pytest.raises(ValueError, match="'c'"):
+        network.grow(2, ["c"], "zero", torch.Generator())
+
+
+def stored(network: Network, folder, case):
+    """Manifest and part files."""
+    architecture, size, _ = SMALL[case]
+    paths = {name: folder / f"{name}.safetensors" for name in network.part_names()}
+    for name, tensors in network.copy_parts().items():
+        save_file(tensors, paths[name])
+    manifest = {"version": 1, "architecture": architecture, "image": {"size": size, "channels": 3}}
+    manifest |= {"scenario": "class", "classes": network.classes, "network": network.describe()}
+    return Manifest.from_json(manifest), paths
+
+
+@pytest.mark.parametrize("case", ["mlp", "resnet20", "vit"])
+@pytest.mark.parametrize("fixed_head", [False, True])
+def test_a_stored_network_answers_with_the_same_bits(case, fixed_head, tmp_path) -> None:
+    network = linearised(case, fixed_head=fixed_head)
+    move(network, displacement(network, 4))
+    network = network.float()
+    again = predicting.load_network(*stored(network, tmp_path, case))
+    x = images(case).float()
+    with torch.no_grad():
+        assert torch.equal(again(x), network(x))
+    assert again.describe() == network.describe() and isinstance(again, LinearisedNetwork)
+
+
+def test_the_base_is_stored_in_the_same_bytes_by_every_version() -> None:
+    network = linearised("resnet20")
+    before = network.copy_parts()
+    move(network, displacement(network, 4))
+    after = network.copy_parts()
+    same = [n for n in before if all(torch.equal(before[n][k], after[n][k]) for k in before[n])]
+    assert same == ["backbone.1", "backbone.2", "backbone.3", "head"]
+
+
+def test_a_base_of_another_version_is_refused(tmp_path) -> None:
+    network = linearised("resnet20").float()
+    manifest, paths = stored(network, tmp_path, "resnet20")
+    other = {name: tensor + 1e-6 for name, tensor in network.copy_parts()["backbone.2"].items()}
+    save_file(other, paths["backbone.2"])
+    with pytest.raises(ValueError, match="not the base that the displacement was learned on"):
+        predicting.load_network(manifest, paths)
+
+
+def test_another_slope_is_another_network(tmp_path) -> None:
+    network, x = linearised("mlp").float(), images("mlp").float()
+    manifest, paths = stored(network, tmp_path, "mlp")
+    steeper = manifest.network.model_copy(update={"slope": 0.5})
+    other = predicting.load_network(manifest.model_copy(update={"network": steeper}), paths)
+    assert not torch.equal(other(x), network(x))
+
+
+@pytest.mark.parametrize("field", ["slope", "fixed_head", "frozen", "references", "base"])
+def test_a_description_that_lacks_a_field_is_refused(field) -> None:
+    description = {k: v for k, v in linearised("mlp").describe().items() if k != field}
+    with pytest.raises(ValueError, match=f"lacks '{field}'"):
+        rebuild_network(plain("mlp"), description)
+
+
+def test_a_missing_part_is_refused() -> None:
+    network = linearised("mlp")
+    with pytest.raises(ValueError, match=r"displacement\.1 is missing"):
+        network.load_parts(
+            {name: p for name, p in network.copy_parts().items() if name != "displacement.1"}
+        )
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_it_takes_the_shape_of_a_state_that_came_later(frozen) -> None:
+    later = linearised("resnet20", fixed_head=True)
+    network = LinearisedNetwork(plain("resnet20"), slope=0.01, fixed_head=True, frozen=frozen)
+    network.take_shape(set(later.state_dict()))
+    network.load_state_dict(later.state_dict(), strict=True)
+    assert torch.equal(network.eval()(images("resnet20")), later(images("resnet20")))

@@ -1,0 +1,91 @@
+"""Number formats: evaluation in full precision on every device."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from core.learning.data.dataset import Dataset
+from core.learning.data.known_features import KnownFeatures
+from core.learning.evaluation import evaluate, predicting, probe
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
+from core.learning.networks.backbones.mlp import Mlp
+from core.learning.precision import Inputs
+from core.learning.reports.would_say import Parent, would_say
+
+CPU = torch.device("cpu")
+KNOWN = ("cat", "dog")
+INPUTS = Inputs(None, 1, CPU)
+
+
+def data() -> Dataset:
+    """Six images of known classes and two of a new one."""
+    images = torch.arange(8 * 4, dtype=torch.uint8).reshape(8, 2, 2, 1)
+    return Dataset(images, torch.tensor([0, 1, 0, 1, 0, 1, 2, 2]), [*KNOWN, "elk"])
+
+
+def known() -> Dataset:
+    """The images of known classes alone."""
+    return Dataset(data().images[:6], data().labels[:6], KNOWN)
+
+
+def losses(network: Network, x: torch.Tensor, y: torch.Tensor, task: int | None) -> torch.Tensor:
+    return network(x, task).square().sum(1)
+
+
+PATHS: dict[str, Callable[[Network], object]] = {
+    "answers on a task": lambda n: evaluate.answers_on_task(n, known(), 1, Network.forward, INPUTS),
+    "logits on a task": lambda n: evaluate.logits_on_task(n, known(), 1, Network.forward, INPUTS),
+    "mean loss": lambda n: evaluate.mean_loss(n, known(), 1, losses, INPUTS),
+    "validation": lambda n: evaluate.score_images(
+        n, evaluate.HeldBack(known().images, known().labels), None, Network.forward, INPUTS
+    ),
+    "features": lambda n: probe.compute_features(n, known().images, INPUTS),
+    "known features": lambda n: KnownFeatures(None, 1, CPU).remember_images(
+        n, known().images, lambda: None
+    ),
+    "predicting": lambda n: predicting.predict_images(n, known().images.numpy()),
+    "data report": lambda n: would_say(Parent(n, Network.forward, INPUTS, 1.0, 1, None), data()),
+}
+
+
+@pytest.fixture
+def precisions() -> Iterator[Callable[[], tuple[str, str]]]:
+    """The formats of products and convolutions on CUDA, which begin with TF32."""
+    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = matmul.fp32_precision, conv.fp32_precision
+    matmul.fp32_precision = conv.fp32_precision = "tf32"
+    yield lambda: (matmul.fp32_precision, conv.fp32_precision)
+    matmul.fp32_precision, conv.fp32_precision = before
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_evaluation_has_full_precision_where_cuda_would_use_tf32(
+    path: str, precisions: Callable[[], tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = build_network(
+        {"name": "mlp", "hidden": [3]}, ImageSpec(2, 1), "class", HeadSpec(KNOWN), seed=1
+    )
+    seen: list[tuple[str, str]] = []
+    forward = Mlp.forward
+
+    def record(self: Mlp, x: torch.Tensor) -> torch.Tensor:
+        seen.append(precisions())
+        return forward(self, x)
+
+    monkeypatch.setattr(Mlp, "forward", record)
+    PATHS[path](network)
+    assert set(seen) == {("ieee", "ieee")}
+    assert precisions() == ("tf32", "tf32")
+
+
+def test_neighbours_are_compared_in_full_precision(
+    precisions: Callable[[], tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, str]] = []
+    topk = torch.Tensor.topk
+    monkeypatch.setattr(
+        torch.Tensor, "topk", lambda *a, **k: (seen.append(precisions()), topk(*a, **k))[1]
+    )
+    probe.leave_one_out(torch.eye(4), torch.tensor([0, 0, 1, 1]), 1)
+    assert seen == [("ieee", "ieee")]

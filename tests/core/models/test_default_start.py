@@ -1,0 +1,116 @@
+"""The base of a model whose request leaves it open: the one for photos, where its recipe and the
+machine allow that.
+"""
+
+from typing import Any
+
+import pytest
+
+from core.admission.admission import ANY, Admission
+from core.models.default_start import find_start
+from core.models.requested_model import AskedModel, asked_model
+from core.packaged import imagenet_base, packaged_base
+from core.recipe.passes import passes_s
+from tests.learning_catalogue import catalogue
+
+CATALOGUE = catalogue()
+PHOTOS, SMALL = imagenet_base.NAME, packaged_base.PACKAGED
+FEW_PARAMETERS = Admission(max_parameters=2_000_000)
+ADAPTING = {"name": "analytic", "adapt": {"epochs": 2, "depth": 5}}
+
+
+def ask(admission: Admission = ANY, *, photos: bool = True, **fields: Any) -> AskedModel:
+    return asked_model(
+        CATALOGUE, {"name": "birds", "scenario": "class", **fields}, admission, photos
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"scenario": "data"},
+        {"image": {"channels": 3}},
+        {"recipe": {"method": "analytic"}},
+        {"recipe": {"method": "finetune", "depth": 1}},
+        {"recipe": {"preset": "linear-probe"}},
+    ],
+)
+def test_what_leaves_the_network_as_it_is_starts_from_the_base_for_photos(
+    fields: dict[str, Any],
+) -> None:
+    asked = ask(**fields)
+    assert (asked.base, asked.architecture) == (PHOTOS, imagenet_base.ARCHITECTURE)
+    assert (asked.images.image["size"], asked.notes) == (224, [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "base"),
+    [
+        ({"image": {"size": 32}}, SMALL),
+        ({"image": {"channels": 1}}, SMALL),
+        ({"base": SMALL}, SMALL),
+        ({"base": "random"}, "random"),
+        ({"architecture": "small-cnn"}, "random"),
+        ({"recipe": {"method": "er"}}, SMALL),
+        ({"recipe": {"method": ADAPTING}}, SMALL),
+        ({"recipe": {"method": "dlcft"}}, SMALL),
+    ],
+)
+def test_everything_else_starts_where_it_did(fields: dict[str, Any], base: str) -> None:
+    assert ask(**fields).base == base
+
+
+def test_a_service_that_has_another_default_starts_models_there() -> None:
+    assert ask(photos=False).base == SMALL
+
+
+def test_without_the_package_the_model_starts_from_the_small_base_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(imagenet_base, "find_problem", lambda: "the package is not installed")
+    asked = ask()
+    assert (asked.base, asked.images.image["size"]) == (SMALL, 32)
+    assert "knows photos: the package is not installed. It starts from" in asked.notes[0]
+
+
+def test_a_machine_that_cannot_hold_it_starts_from_the_small_base_and_says_so() -> None:
+    asked = ask(FEW_PARAMETERS)
+    assert asked.base == SMALL
+    assert "PERENNIAL_MAX_PARAMETERS" in asked.notes[0]
+
+
+def test_a_recipe_that_trains_the_network_is_answered_with_the_minutes_of_the_larger_base() -> None:
+    (note,) = ask(recipe={"method": "finetune", "epochs": 10}).notes
+    assert PHOTOS in note and "100 images then takes about 2 minutes" in note
+
+
+@pytest.mark.parametrize("admission", [FEW_PARAMETERS, ANY])
+def test_a_base_that_cannot_be_had_is_not_offered(
+    admission: Admission, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if admission is ANY:
+        monkeypatch.setattr(imagenet_base, "find_problem", lambda: "the package is not installed")
+    given: Any = {"name": "birds", "scenario": "class", "recipe": {"method": "er"}}
+    assert find_start(CATALOGUE, given, admission).notes == []
+
+
+@pytest.mark.parametrize(
+    ("recipe", "seconds"),
+    [
+        ({"method": "analytic"}, 100 * 0.041),
+        ({"method": ADAPTING}, 100 * (0.041 + 2 * 0.112)),
+        ({"method": "finetune", "epochs": 3}, 100 * 3 * 0.112),
+        ({"method": "finetune", "epochs": 3, "depth": 1}, 100 * 3 * 0.041),
+        ({"method": "er", "epochs": 3}, 100 * 3 * 2 * 0.112),
+    ],
+)
+def test_passes_are_counted_by_method(recipe: dict[str, Any], seconds: float) -> None:
+    resolved = ask(base=PHOTOS, recipe=recipe).resolved.recipe
+    assert passes_s(CATALOGUE, PHOTOS, 224, resolved, 100) == pytest.approx(seconds)
+
+
+def test_other_sizes_count_by_their_area() -> None:
+    recipe = ask(base=PHOTOS).resolved.recipe
+    assert passes_s(CATALOGUE, PHOTOS, 448, recipe, 1) == pytest.approx(4 * 0.041)
+    assert passes_s(CATALOGUE, PHOTOS, 96, recipe, 1) == pytest.approx((96 / 128) ** 2 * 0.0078)

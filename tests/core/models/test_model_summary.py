@@ -1,0 +1,95 @@
+"""The summary of a list: as many statements for a page as for one model, and the figures that
+metrics tell.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import event
+
+from bench.service.fill import fill
+from bench.service.series import Size, id_of
+from core.database.session import Database
+from core.database.tables import Measurement, Model
+from core.models import model_summary, models
+from core.requests.actor import Actor
+from tests.core.requests.test_flat_reads import CATALOGUE
+
+SIZE = Size(70, 6, owners=3, measured=3, keys=3)
+OWNER = Actor(id_of("own", 0), None, "read")
+
+
+@pytest.fixture
+def filled(database: Database) -> Database:
+    fill(database, SIZE, quiet=True)
+    return database
+
+
+@pytest.fixture
+def sent(filled: Database) -> Iterator[list[str]]:
+    """The statements that were sent."""
+    seen: list[str] = []
+
+    def note(*given: object) -> None:
+        seen.append(str(given[2]))
+
+    event.listen(filled.engine, "before_cursor_execute", note)
+    yield seen
+    event.remove(filled.engine, "before_cursor_execute", note)
+
+
+def test_a_page_of_many_summaries_takes_as_many_statements_as_one_of_few(
+    filled: Database, sent: list[str]
+) -> None:
+    counts = []
+    for limit in (10, 50):
+        sent.clear()
+        page = models.list_models(
+            filled, CATALOGUE, OWNER, limit, None, models.Listing(summary=True)
+        )
+        assert len(page["items"]) == limit
+        counts.append(len(sent))
+    assert counts[0] == counts[1]
+    sent.clear()
+    models.list_models(filled, CATALOGUE, OWNER, 50, None)
+    assert counts[1] - len(sent) == 3, "three for all summaries together"
+
+
+@pytest.mark.both_databases
+def test_a_summary_tells_what_is_stored(filled: Database) -> None:
+    model = id_of("mdl", 0)
+    with filled.write() as session:
+        for row in session.query(Measurement).filter_by(model_id=model, name="row"):
+            row.value = row.version / 10
+    with filled.read() as session:
+        row = session.get_one(Model, model)
+        [told] = model_summary.of_models(session, [row]).values()
+        newest = row.next_version - 1
+    assert told["versions"] == newest + 1 and told["tasks"] == SIZE.tasks
+    assert told["acc"] == told["production"] / 10 if told["production"] else False
+    assert told["forgetting"] == 0.01 and told["bytes"] == 988_212
+    assert told["acc_line"] == sorted(told["acc_line"]) and 0 < len(told["acc_line"]) <= newest
+    job = told["last_job"]
+    assert job is not None and job["id"] == id_of("job", (SIZE.tasks - 1) * SIZE.models)
+
+
+def test_a_line_ends_after_its_newest_versions(
+    filled: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_summary, "LINE_VERSIONS", 2)
+    with filled.read() as session:
+        found = session.query(Model).filter(Model.owner_id == OWNER.owner_id).all()
+        lines = [one["acc_line"] for one in model_summary.of_models(session, found).values()]
+    assert max(len(line) for line in lines) == 2
+
+
+@pytest.mark.both_databases
+@pytest.mark.parametrize(
+    ("q", "names"), [("DEL-12", {"model-12"}), ("_", set()), ("%", set()), ("", None)]
+)
+def test_a_text_is_looked_for_as_it_stands_in_upper_or_lower_case(
+    filled: Database, q: str, names: set[str] | None
+) -> None:
+    page = models.list_models(filled, CATALOGUE, OWNER, 200, None, models.Listing(q))
+    found = {model["name"] for model in page["items"]}
+    assert (len(found) == 64) if names is None else (found == names)

@@ -1,0 +1,168 @@
+"""Requests to an address of somebody else's: each goes where it was checked to go, and ends in
+time.
+"""
+
+import itertools
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import receiver as receivers
+
+from core.network import guarded_http
+from core.network.guarded_http import NotSent, Way, post
+from core.network.public_address import parse_networks, target_of
+from tests.security import addresses
+
+LOOPBACK = parse_networks("127.0.0.0/8")
+WAY = Way(LOOPBACK, 5.0)
+SHORT = Way(LOOPBACK, 0.6)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of `receiver.test` that it has signed itself, with its key."""
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    named = "-subj /CN=receiver.test -addext subjectAltName=DNS:receiver.test"
+    made = (
+        f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 {named} -keyout {path}.key -out {path}"
+    )
+    subprocess.run(made.split(), check=True, capture_output=True)
+    path.write_text(path.read_text() + Path(f"{path}.key").read_text())
+    return path
+
+
+def test_a_body_is_posted_once_and_the_first_bytes_of_the_answer_are_read() -> None:
+    with receivers.running() as receiver:
+        receiver.status, receiver.body = lambda path, number: 200, b"thanks"
+        answer = post(target_of(f"{receiver.url}/hook?a=b"), {"webhook-id": "dlv_1"}, b"{}", WAY)
+        (one,) = receiver.seen
+    assert (answer.status, answer.body) == (200, "thanks")
+    assert one.path == "/hook?a=b" and one.body == b"{}" and one.headers["webhook-id"] == "dlv_1"
+    assert one.headers["host"] == receiver.url.removeprefix("http://")
+
+
+def test_a_long_answer_is_cut() -> None:
+    with receivers.running() as receiver:
+        receiver.body, receiver.status = b"x" * 1_000_000, lambda path, number: 500
+        answer = post(target_of(f"{receiver.url}/"), {}, b"{}", WAY)
+    assert (answer.status, answer.body) == (500, "x" * guarded_http.ANSWER_BYTES)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_is_followed(status: int) -> None:
+    with receivers.running() as receiver, receivers.running() as inside:
+        receiver.status, receiver.headers = (
+            lambda path, number: status,
+            {"Location": f"{inside.url}/secret"},
+        )
+        assert post(target_of(f"{receiver.url}/"), {}, b"{}", WAY).status == status
+        assert (len(receiver.seen), len(inside.seen)) == (1, 0)
+
+
+def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with receivers.running() as receiver, receivers.running() as proxy:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        assert post(target_of(f"{receiver.url}/"), {}, b"{}", WAY).status == 204
+        assert (len(receiver.seen), len(proxy.seen)) == (1, 0)
+
+
+def test_a_name_is_resolved_once_and_exactly_that_address_is_dialled() -> None:
+    """A resolver that says something else at every question gets one question."""
+    asked: list[str] = []
+    answers = itertools.cycle([["127.0.0.1"], ["169.254.169.254"]])
+
+    def rebinding(host: str, port: int) -> list[str]:
+        asked.append(host)
+        return next(answers)
+
+    with receivers.running() as receiver:
+        port = receiver.url.rpartition(":")[2]
+        target = target_of(f"http://receiver.test:{port}/")
+        assert post(target, {}, b"{}", Way(LOOPBACK, 5.0, rebinding)).status == 204
+        assert asked == ["receiver.test"]
+        assert receiver.seen[0].headers["host"] == f"receiver.test:{port}"
+        with pytest.raises(NotSent, match=r"169\.254\.169\.254 is a link-local address"):
+            post(target, {}, b"{}", Way(LOOPBACK, 5.0, rebinding))
+
+
+def test_a_name_that_was_public_and_is_not_any_more_is_not_dialled() -> None:
+    with receivers.running() as receiver:
+        port = receiver.url.rpartition(":")[2]
+        for named in addresses.NAMES:
+            target = target_of(f"https://receiver.test:{port}/")
+            with pytest.raises(NotSent):
+                post(
+                    target,
+                    {},
+                    b"{}",
+                    Way((), 5.0, lambda host, port, named=named: list(named.answers)),
+                )
+        assert receiver.seen == []
+
+
+def test_tls_asks_for_the_name_though_the_address_is_dialled(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    trust = ssl.create_default_context(cafile=str(certificate))
+    asked: list[str | None] = []
+    context.sni_callback = lambda connection, name, context: asked.append(name)
+    way = Way(LOOPBACK, 5.0, lambda host, port: ["127.0.0.1"])
+    with receivers.running(context) as receiver:
+        port = receiver.url.rpartition(":")[2]
+        with pytest.raises(NotSent, match="certificate is not trusted"):
+            post(target_of(f"https://receiver.test:{port}/"), {}, b"{}", way)
+        monkeypatch.setattr(guarded_http, "_load_tls_context", lambda: trust)
+        assert post(target_of(f"https://receiver.test:{port}/"), {}, b"{}", way).status == 204
+        with pytest.raises(NotSent, match="certificate is not trusted"):
+            post(target_of(f"https://other.test:{port}/"), {}, b"{}", way)
+    assert asked == ["receiver.test", "receiver.test", "other.test"]
+
+
+def _forever(first: bytes) -> Iterator[bytes]:
+    yield first
+    while True:
+        yield b"x"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nX: ",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 100 Continue\r\nX: ",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n",
+    ],
+)
+def test_an_answer_that_drips_ends_at_the_deadline(first: bytes) -> None:
+    with (
+        receivers.dripping(lambda: _forever(first)) as url,
+        pytest.raises(NotSent, match="within 1 s"),
+    ):
+        post(target_of(url), {}, b"{}", SHORT)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"-ERR unknown command\r\n",
+        b"HTTP/1.1 2x0 OK\r\n\r\n",
+        b"\x00" * 200,
+    ],
+)
+def test_what_speaks_no_http_is_told_in_a_sentence(answer: bytes) -> None:
+    with receivers.dripping(lambda: iter([answer])) as url, pytest.raises(NotSent) as told:
+        post(target_of(url), {}, b"{}", WAY)
+    assert str(told.value).startswith("The receiver") and str(told.value).isprintable()
+
+
+def test_nobody_there_is_told_in_a_sentence() -> None:
+    with pytest.raises(NotSent, match="cannot be reached: Connection refused"):
+        post(target_of("http://127.0.0.1:1/"), {}, b"{}", WAY)

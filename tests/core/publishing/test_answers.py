@@ -1,0 +1,190 @@
+"""Answers of an update: one blob, from which those on a task go with its images."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from core.database.tables import Part, Result, Task
+from core.execution.prepare import prepare_job
+from core.ingest.answers import Place, open_answers, unseal_file
+from core.learning.evaluation import stored_predictions
+from core.learning.problems.class_answers import answers_of
+from core.publishing import publish as publishing
+from core.publishing.publish import publish_result
+from core.retention.answers import remove_predictions
+from core.storage.folder import FolderStore
+from tests.core.desk import Desk
+
+IMAGES = 6
+
+
+class RemoteStore(FolderStore):
+    """Counts requests, and has no local files, as S3."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.requests: Counter[str] = Counter()
+
+    def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
+        self.requests["put"] += 1
+        return super().put_file(key, path, move=move)
+
+    def stat(self, key: str) -> Any:
+        self.requests["stat"] += 1
+        return super().stat(key)
+
+    def read(self, key: str, offset: int = 0, length: int | None = None) -> Any:
+        self.requests["read"] += 1
+        return super().read(key, offset, length)
+
+    def local_path(self, key: str) -> Path | None:
+        return None
+
+
+def answers_for(version: int, task: int) -> Any:
+    scores = torch.randn(
+        IMAGES, 2 * version, generator=torch.Generator().manual_seed(100 * version + task)
+    )
+    return answers_of(scores, torch.zeros(IMAGES, dtype=torch.int64), 1.0)
+
+
+def learn(desk: Desk, model: str) -> dict[int, bytes]:
+    """Publish the next version with answers on all tasks; the files that its job left, by task."""
+    _, claim = desk.begin(model)
+    number = claim.task_number or 0
+    tasks = range(1, number + 1)
+    kept = {("new", task): answers_for(number, task) for task in tasks}
+    cells = [("new", task, IMAGES, IMAGES) for task in tasks]
+    result = desk.result({"head": f"h{number}"}, cells, classes=[f"{n}" for n in range(2 * number)])
+    files = stored_predictions.write_files(result, kept)
+    document = json.loads((result / "result.json").read_text())
+    listed = [file.to_json() for file in files]
+    (result / "result.json").write_text(json.dumps({**document, "answers": listed}))
+    left = {file.task: (result / file.file).read_bytes() for file in files}
+    publish_result(desk.db, desk.store, claim, result, desk.settings.make_folder("cache"))
+    return left
+
+
+def cells_of(desk: Desk, model: str, version: int) -> dict[int, Result]:
+    return {cell.task: cell for cell in desk.all(Result, model_id=model, version=version)}
+
+
+def keys_of(desk: Desk, model: str) -> dict[int, str | None]:
+    return {task.number: task.answers_key for task in desk.all(Task, model_id=model)}
+
+
+@pytest.mark.both_databases
+def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_task_cannot_be_read(
+    desk: Desk,
+) -> None:
+    model = desk.model()
+    left = [learn(desk, model) for _ in range(3)][-1]
+    cells, keys = cells_of(desk, model, 3), keys_of(desk, model)
+    (digest,) = {cell.answers for cell in cells.values()}
+    assert digest is not None and len(set(keys.values())) == 3
+    blob = desk.blobs.fetch_file(digest)
+    assert {task: unseal_file(blob, Place(3, task, key)) for task, key in keys.items()} == left
+    assert not any(file in blob.read_bytes() for file in left.values())
+    with desk.db.write() as session:
+        assert remove_predictions(session, model, 1) == sorted(
+            {cells_of(desk, model, n)[1].answers for n in (1, 2, 3)}
+        )
+    assert {task: key is None for task, key in keys_of(desk, model).items()} == {
+        1: True,
+        2: False,
+        3: False,
+    }
+    assert {task: cell.answers is None for task, cell in cells_of(desk, model, 3).items()} == {
+        1: True,
+        2: False,
+        3: False,
+    }
+    with pytest.raises(ValueError, match="no answers of version 3 on task 1"):
+        unseal_file(blob, Place(3, 1, None))
+    assert open_answers(blob, Place(3, 2, keys[2]))[0].tolist() == answers_for(3, 2).rows.tolist()
+
+
+def test_a_job_gets_the_answers_of_its_parent_also_from_blobs_of_older_releases(desk: Desk) -> None:
+    model = desk.model()
+    left = [learn(desk, model) for _ in range(2)][-1]
+    path = desk.folder / "old"
+    path.write_bytes(left[1])
+    digest = desk.blobs.put_file(path)[0]
+    with desk.db.write() as session:
+        session.get_one(Result, (model, 2, 1)).answers = digest
+    desk.submit(model)
+    spec = json.loads(
+        prepare_job(
+            desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job"
+        ).read_text()
+    )
+    assert {task["number"]: Path(task["answers"]).read_bytes() for task in spec["history"]} == left
+
+
+def test_a_job_asks_its_parent_where_the_stored_answers_are_damaged(desk: Desk) -> None:
+    model = desk.model()
+    learn(desk, model)
+    digest = cells_of(desk, model, 1)[1].answers
+    assert digest is not None
+    desk.store.put_bytes(desk.blobs.make_key(digest), b"rot")
+    desk.submit(model)
+    spec = json.loads(
+        prepare_job(
+            desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job"
+        ).read_text()
+    )
+    assert spec["history"][0]["answers"] is None and spec["history"][0]["held_out"]
+
+
+def test_of_a_model_that_keeps_counts_no_answers_are_left(desk: Desk) -> None:
+    model = desk.model(held_out="counts")
+    learn(desk, model)
+    before = set(desk.keys("blobs/"))
+    learn(desk, model)
+    assert keys_of(desk, model) == {1: None, 2: None}
+    assert all(cell.answers is None for cell in desk.all(Result, model_id=model))
+    left = set(desk.keys("blobs/")) - before
+    named = {part.sha256 for part in desk.all(Part)} | {
+        digest for task in desk.all(Task) for digest in (task.train_sha256, task.traces_sha256)
+    }
+    assert {key.rpartition("/")[2] for key in left} <= named
+
+
+def test_the_requests_to_the_store_do_not_grow_with_the_number_of_tasks(desk: Desk) -> None:
+    store = RemoteStore(desk.store.root)
+    desk.store = store
+    model = desk.model()
+    counts = []
+    for _ in range(6):
+        store.requests.clear()
+        learn(desk, model)
+        counts.append(dict(store.requests))
+    assert counts[5] == counts[1], counts
+
+
+def test_the_store_is_not_asked_while_rows_are_locked(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RemoteStore(desk.store.root)
+    desk.store = store
+    model = desk.model()
+    learn(desk, model)
+    hold, add = publishing.lock_claimed_job, publishing.stored_bytes.add_size
+    asked: list[int] = []
+
+    def lock(session: Any, claim: Any) -> Any:
+        store.requests.clear()
+        return hold(session, claim)
+
+    def end(*args: Any) -> None:
+        asked.append(sum(store.requests.values()))
+        add(*args)
+
+    monkeypatch.setattr(publishing, "lock_claimed_job", lock)
+    monkeypatch.setattr(publishing.stored_bytes, "add_size", end)
+    learn(desk, model)
+    assert asked == [0]

@@ -1,0 +1,81 @@
+"""Classes that a version takes for each other, found in its answers."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from core.contract.jobs.job_result import JobResult
+from core.execution.result import ResultFolder
+from core.learning.evaluation import stored_predictions
+from core.learning.problems.class_answers import Answers, find_running_maxima, smallest_integers
+from core.publishing.confused_pairs import count_confused, find_confused
+from tests.core.publishing.test_biased_head import result
+
+CLASSES = ["cat", "dog", "owl"]
+
+
+def answers(pairs: dict[tuple[int, int], int], width: int = 3) -> Answers:
+    """Answers in which images of one row are answered with another."""
+    targets = torch.tensor(np.repeat([truth for truth, _ in pairs], list(pairs.values())))
+    rows = torch.tensor(np.repeat([row for _, row in pairs], list(pairs.values())))
+    scores = torch.zeros(len(rows), width).scatter(1, rows[:, None], 1.0)
+    leaders, counts = find_running_maxima(scores)
+    kept = (part.to(smallest_integers(width)) for part in (targets, leaders, counts))
+    return Answers(rows.int(), torch.ones(len(rows)).half(), *kept)
+
+
+def folder(path: Path, by_task: dict[int, Answers], **more: Any) -> ResultFolder[JobResult]:
+    files = [
+        file.to_json()
+        for file in stored_predictions.write_files(
+            path, {("new", t): a for t, a in by_task.items()}
+        )
+    ]
+    document = result(1, 1, None, classes=CLASSES, answers=files, **more)
+    return ResultFolder(document, [], path)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "confused"),
+    [
+        ({(0, 0): 15, (0, 1): 5, (1, 1): 15, (1, 0): 5}, True),
+        ({(0, 0): 16, (0, 1): 4, (1, 1): 15, (1, 0): 5}, False),  # four images
+        ({(0, 0): 16, (0, 1): 5, (1, 1): 15, (1, 0): 5}, False),  # less than a quarter
+        ({(0, 0): 10, (0, 1): 10, (1, 1): 20}, False),  # in one direction
+        ({(0, 1): 20, (1, 0): 20}, True),
+    ],
+)
+def test_a_quarter_and_five_images_of_both_are_needed(pairs: Any, confused: bool) -> None:
+    assert bool(list(find_confused(Counter(pairs), CLASSES))) is confused
+
+
+def test_answers_of_all_tasks_are_counted_together_and_the_worst_pair_comes_first(
+    tmp_path: Path,
+) -> None:
+    found = folder(
+        tmp_path,
+        {
+            1: answers({(0, 0): 12, (0, 1): 8, (1, 1): 10, (1, 0): 4}),
+            2: answers({(1, 0): 3, (1, 2): 9, (2, 2): 10, (2, 1): 11}),
+        },
+    )
+    pairs = count_confused(found)
+    assert [pair.labels for pair in pairs] == [("dog", "owl"), ("cat", "dog")]
+    assert (pairs[1].confused, pairs[1].images) == ((8, 7), (20, 26))
+
+
+def test_heads_of_their_own_are_counted_apart(tmp_path: Path) -> None:
+    heads = [{"task": 1, "classes": ["cat", "dog"]}, {"task": 2, "classes": ["owl", "elk"]}]
+    confused = answers({(0, 1): 6, (0, 0): 2, (1, 0): 6, (1, 1): 2}, 2)
+    found = folder(tmp_path, {1: answers({(0, 0): 9, (1, 1): 9}, 2), 2: confused}, heads=heads)
+    assert [(pair.labels, pair.task) for pair in count_confused(found)] == [(("owl", "elk"), 2)]
+
+
+def test_answers_from_before_the_true_classes_were_kept_say_nothing(tmp_path: Path) -> None:
+    rows = torch.zeros(20, dtype=torch.int32)
+    found = folder(tmp_path, {1: Answers(rows, torch.ones(20).half())})
+    assert count_confused(found) == []

@@ -1,0 +1,398 @@
+"""Publishing: all or nothing, once, in order, and only by the worker that owns the job."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session
+
+from core.database.states import Action, State
+from core.database.tables import AliasMove, Audit, Event, Model, Part, Result, Task, Version
+from core.errors import LeaseLost, WrongState
+from core.publishing import publish as publishing
+from core.publishing.publish import Published, publish_result
+from core.recipe.code_version import code_version
+from core.scheduling import claim as claims
+from tests.core.at_once import run_at_once
+
+FIRST = {"backbone.1": "b1", "backbone.2": "b2", "head": "h1"}
+CELLS = [("base", 1, 1, 10), ("new", 1, 9, 10)]
+
+
+def learn(
+    desk: Any, model: str, parts: dict[str, str] = FIRST, cells: Any = None, **more: Any
+) -> int:
+    """Submit, claim and publish one task."""
+    _, claim = desk.begin(model)
+    number = claim.task_number
+    cells = cells or [("base", number, 1, 10), ("parent", number, 1, 10), ("new", number, 9, 10)]
+    return desk.publish(parts, cells, claim=claim, **more).number
+
+
+@pytest.fixture
+def ready(desk: Any) -> tuple[str, Any, Path]:
+    """A job, its claim, and what it has learned."""
+    return *desk.begin(), desk.result(FIRST, CELLS)
+
+
+@pytest.mark.both_databases
+def test_a_published_job_has_its_version_parts_results_and_events(desk: Any) -> None:
+    model = desk.model()
+    job_id = desk.submit(model)
+    assert desk.publish(FIRST, CELLS, warnings=["weak"]).number == 1
+    job = desk.job(job_id)
+    assert (job.state, job.version, job.fence) == ("succeeded", 1, None)
+    version = desk.all(Version, model_id=model)[1]
+    assert (version.parent, version.task_number) == (0, 1)
+    assert (version.status, version.job_id) == ("published", job_id)
+    assert [part.name for part in desk.all(Part, version_id=version.id)] == list(FIRST)
+    results = desk.all(Result, model_id=model)
+    assert [(r.version, r.task, r.correct) for r in results] == [(0, 1, 1), (1, 1, 9)]
+    assert desk.aliases(model) == {"production": 1, "latest": 1}
+    assert [(m.alias, m.previous) for m in desk.all(AliasMove)] == [
+        ("latest", None),
+        ("production", 0),
+    ]
+    assert [audit.action for audit in desk.all(Audit)] == ["version.publish"]
+    states = [e.data["state"] for e in desk.all(Event, job_id=job_id) if e.type == "state"]
+    assert states == ["running", "succeeded"]
+    assert desk.task(job_id).warnings == ["weak"]
+    assert all(desk.blobs.has(part.sha256) for part in desk.all(Part))
+
+
+def test_the_manifest_says_everything_about_the_version(desk: Any) -> None:
+    model = desk.model()
+    learn(desk, model)
+    manifest = desk.manifests(model)[1]
+    assert manifest["version"] == 1
+    assert manifest["parent"] == 0
+    assert manifest["init"] == {"kind": "random", "seed": 0}
+    assert manifest["normalise"] == {"mean": [0.5], "std": [0.25]}
+    assert manifest["threads"] == 1
+    assert manifest["update_norm"]["backbone"] == 1.0
+    assert [part["name"] for part in manifest["parts"]] == list(FIRST)
+    assert set(manifest) >= {
+        "format", "model", "task", "scenario", "architecture", "image", "classes", "heads", "recipe", "method",
+        "datasets", "seed", "environment",
+    }  # fmt: skip
+    assert manifest["code_version"] == code_version()  # by which the catalogue's file is named
+
+
+def test_the_manifest_says_what_the_method_made_of_the_network(desk: Any) -> None:
+    model, prompted = desk.model(), {"family": "vpt", "prompts": 3, "deep": True, "tasks": None}
+    for network in (None, prompted):
+        learn(desk, model, network=network)
+    manifests = [version.manifest.to_json() for version in desk.all(Version, model_id=model)]
+    assert [manifest.get("network", "plain") for manifest in manifests] == [
+        "plain",
+        "plain",
+        prompted,
+    ]
+
+
+def test_only_parts_with_new_bytes_count_as_new(desk: Any) -> None:
+    model = desk.model()
+    learn(desk, model)
+    learn(desk, model, {**FIRST, "head": "another head"})
+    versions = desk.all(Version, model_id=model)
+    assert (versions[1].bytes, versions[1].bytes_new) == (6, 6)
+    assert (versions[2].bytes, versions[2].bytes_new) == (
+        4 + len("another head"),
+        len("another head"),
+    )
+
+
+def test_bytes_that_were_deleted_count_as_new_again(desk: Any) -> None:
+    model = desk.model()
+    learn(desk, model, {"head": "h", "buffer": "images"})
+    with desk.db.write() as session:
+        session.query(Part).filter_by(name="buffer").one().deleted_at = 1.0
+    learn(desk, model, {"head": "h", "buffer": "images"})
+    assert desk.all(Version, model_id=model)[2].bytes_new == len("images")
+
+
+def test_publishing_again_returns_the_same_version(desk: Any, ready: Any) -> None:
+    _, claim, result = ready
+    first, again = (
+        publish_result(desk.db, desk.store, claim, result),
+        publish_result(desk.db, desk.store, claim, result),
+    )
+    assert first == again == Published(1, "published")
+    assert len(desk.all(Version)) == 2
+    assert len(desk.all(Event, type="state")) == 2
+    assert (
+        publish_result(desk.db, desk.store, claim, desk.folder / "gone") == first
+    )  # the commit is enough
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "write_measured",
+        "judge_version",
+        "_add_version",
+        "_end_job",
+        "change_state",
+        "lock_claimed_job",
+    ],
+)
+def test_a_crash_inside_leaves_nothing_but_blobs_and_can_be_repeated(
+    desk: Any, ready: Any, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    job_id, claim, result = ready
+    with monkeypatch.context() as patched:
+        original = getattr(publishing, step)
+
+        def crash(*args: Any, **kwargs: Any) -> Any:
+            original(*args, **kwargs)
+            raise KeyboardInterrupt
+
+        patched.setattr(publishing, step, crash)
+        with pytest.raises(KeyboardInterrupt):
+            publish_result(desk.db, desk.store, claim, result)
+    assert desk.state(job_id) is State.RUNNING
+    assert len(desk.all(Version)) == 1
+    assert (
+        not desk.all(Part)
+        and not desk.all(Result)
+        and not desk.all(AliasMove)
+        and not desk.all(Audit)
+    )
+    assert desk.all(Model)[0].next_version == 1
+    assert publish_result(desk.db, desk.store, claim, result).number == 1
+
+
+def test_a_crash_at_the_commit_itself_is_repeated_without_a_gap(
+    desk: Any, ready: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, claim, result = ready
+    commit = Session.commit
+    with monkeypatch.context() as patched:
+
+        def committed_but_not_told(session: Session) -> None:
+            commit(session)
+            raise ConnectionError("the answer was lost")
+
+        patched.setattr(Session, "commit", committed_but_not_told)
+        with pytest.raises(ConnectionError):
+            publish_result(desk.db, desk.store, claim, result)
+    assert publish_result(desk.db, desk.store, claim, result).number == 1
+    assert learn(desk, claim.model_id) == 2
+    assert [version.number for version in desk.all(Version)] == [0, 1, 2]
+
+
+def test_a_crash_after_the_commit_leaves_the_rest_to_a_repeat(
+    desk: Any, ready: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id, claim, result = ready
+    desk.register(claim)
+    with monkeypatch.context() as patched:
+        patched.setattr(publishing, "_clean_up", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            publish_result(desk.db, desk.store, claim, result)
+    assert desk.state(job_id) is State.SUCCEEDED
+    assert desk.keys("snapshots/")
+    assert publish_result(desk.db, desk.store, claim, result).number == 1
+    assert not desk.keys("snapshots/")
+
+
+def test_a_zombie_cannot_publish(desk: Any) -> None:
+    model = desk.model()
+    job_id = desk.submit(model)
+    zombie = desk.claim("zombie")
+    desk.lose(zombie)
+    owner = desk.claim("owner")
+    with pytest.raises(LeaseLost):
+        desk.publish({"head": "wrong"}, CELLS, claim=zombie)
+    assert desk.state(job_id) is State.RUNNING
+    assert desk.publish(FIRST, CELLS, claim=owner).number == 1
+    # After the fact it only learns which version there is.
+    assert desk.publish({"head": "wrong"}, CELLS, claim=zombie).number == 1
+    assert [part.name for part in desk.all(Part)] == list(FIRST)
+
+
+@pytest.mark.parametrize(
+    ("asked", "ends"), [(Action.PAUSE, State.PAUSED), (Action.CANCEL, State.CANCELLED)]
+)
+def test_a_stop_that_came_first_wins_over_publishing(
+    desk: Any, ready: Any, asked: Action, ends: State
+) -> None:
+    job_id, claim, result = ready
+    desk.act(job_id, asked)
+    with pytest.raises(WrongState):
+        publish_result(desk.db, desk.store, claim, result)
+    assert len(desk.all(Version)) == 1
+    assert claims.complete_stop(desk.db, claim) is ends
+
+
+@pytest.mark.both_databases
+@pytest.mark.parametrize("asked", [Action.PAUSE, Action.CANCEL])
+def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(
+    desk: Any, asked: Action
+) -> None:
+    for _ in range(3):
+        job_id, claim = desk.begin()
+        result = desk.result(FIRST, CELLS)
+        ways = {
+            "published": partial(publish_result, desk.db, desk.store, claim, result),
+            "stopped": partial(desk.act, job_id, asked),
+        }
+
+        def does(way: str, ways: Any = ways, claim: Any = claim) -> str | None:
+            try:
+                ways[way]()
+                return way
+            except WrongState:
+                if way == "published":
+                    claims.complete_stop(desk.db, claim)
+                return None
+
+        (outcome,) = filter(None, run_at_once(does, ways))
+        published = len(desk.all(Version, model_id=claim.model_id)) == 2
+        assert published == (outcome == "published") == (desk.state(job_id) is State.SUCCEEDED)
+
+
+def test_version_numbers_have_no_gaps_whatever_fails_between(desk: Any) -> None:
+    model = desk.model()
+    assert learn(desk, model) == 1
+    desk.submit(model)
+    claims.fail(desk.db, desk.claim(), "code", "x")
+    desk.submit(model)
+    claim = desk.claim()
+    with pytest.raises(ValueError, match="complete result"):
+        publish_result(desk.db, desk.store, claim, desk.folder / "nothing")
+    claims.fail(desk.db, claim, "code", "x")
+    assert learn(desk, model) == 2
+
+
+def test_base_and_parent_are_written_once(desk: Any) -> None:
+    model = desk.model(gate={"min_acc": 0.95})
+    learn(desk, model, cells=[("base", 1, 1, 10), ("parent", 1, 5, 10), ("new", 1, 2, 10)])
+    first = desk.all(Version, model_id=model)[1]
+    assert first.status == "held"
+    desk.again(first.job_id)
+    desk.publish(FIRST, [("base", 1, 7, 10), ("new", 1, 10, 10)])
+    cells = {(r.version, r.task): r.correct for r in desk.all(Result, model_id=model)}
+    assert cells == {(0, 1): 1, (1, 1): 2, (2, 1): 10}
+
+
+def test_a_version_that_fails_its_gate_is_held_and_moves_no_alias(desk: Any) -> None:
+    model = desk.model(gate={"max_forgetting": 0.1, "min_new_task": 0.5, "min_acc": None})
+    learn(desk, model)
+    learn(desk, model, {"head": "h2"}, [("new", 1, 3, 10), ("new", 2, 9, 10)])
+    held = desk.all(Version, model_id=model)[2]
+    assert held.status == "held"
+    assert held.gate == {
+        "passed": False,
+        "checks": [
+            {"name": "max_forgetting", "limit": 0.1, "value": pytest.approx(0.6), "passed": False},
+            {"name": "min_new_task", "limit": 0.5, "value": 0.9, "passed": True},
+            {
+                "name": "lost_tasks",
+                "limit": 0,
+                "value": 0,
+                "passed": True,
+                "tasks": [],
+                "classes": [],
+            },
+            {"name": "parent_rolled_back", "limit": 1, "value": 1, "passed": True},
+        ],
+    }
+    assert desk.aliases(model) == {"production": 1, "latest": 1}
+    task = desk.task(held.job_id)
+    assert (task.standing, task.stops, task.train_deleted_at) == ("held", True, None)
+    logged = [e.data["message"] for e in desk.all(Event, job_id=held.job_id) if e.type == "log"]
+    assert any("is held by its gate: forgetting of earlier tasks is 0.6" in text for text in logged)
+    # The line waits; the next task will not start from what was held.
+    desk.submit(model)
+    assert claims.claim_job(desk.db, "w", 60) is None
+
+
+def test_a_job_is_judged_by_the_gate_it_was_submitted_under(desk: Any) -> None:
+    model = desk.model(gate={"min_acc": 0.99})
+    job_id = desk.submit(model, gate={"min_acc": 0.5})
+    desk.publish(FIRST, CELLS)
+    assert [v.status for v in desk.all(Version, job_id=job_id)] == ["published"]
+    assert desk.all(Version, job_id=job_id)[0].gate["checks"][0]["limit"] == 0.5
+
+
+def test_undefined_figures_pass_the_gate(desk: Any) -> None:
+    model = desk.model(gate={"max_forgetting": 0.0})
+    learn(desk, model)
+    check = {"name": "max_forgetting", "limit": 0.0, "value": None, "passed": True}
+    assert desk.all(Version, model_id=model)[1].gate["checks"][0] == check
+
+
+@pytest.mark.parametrize(
+    ("values", "train", "held_out"),
+    [
+        ({}, True, True),
+        ({"training_data_days": 0.0}, False, True),
+        ({"keep_training_data": True}, True, True),
+        ({"held_out": "counts"}, True, False),
+    ],
+    ids=str,
+)
+def test_publishing_keeps_the_parts_of_a_task_as_its_model_says(
+    desk: Any, values: dict[str, Any], train: bool, held_out: bool
+) -> None:
+    learn(desk, model := desk.model(**values))
+    (task,) = desk.all(Task, model_id=model)
+    assert (task.train_deleted_at is None) is desk.blobs.has(task.train_sha256) is train
+    assert (task.held_out_deleted_at is None) is desk.blobs.has(task.held_out_sha256) is held_out
+    assert desk.all(Result, model_id=model)
+
+
+def test_the_training_part_is_kept_for_a_week_so_that_a_rollback_can_be_mended(desk: Any) -> None:
+    learn(desk, desk.model())
+    (task,) = desk.all(Task)
+    assert task.train_until - desk.now() == pytest.approx(7 * 86_400, abs=600)
+
+
+def test_bytes_that_another_task_still_needs_are_not_deleted(desk: Any) -> None:
+    first, second = (desk.submit(desk.model(training_data_days=0.0)) for _ in range(2))
+    shared = desk.task(first).train_sha256
+    desk.change(Task, desk.task(second).id, train_sha256=shared)
+    desk.publish(FIRST, CELLS)
+    assert desk.blobs.has(shared)
+    desk.publish(FIRST, CELLS)
+    assert not desk.blobs.has(shared)
+
+
+def test_a_blob_that_vanished_before_the_transaction_is_stored_again(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.submit(desk.model())
+    desk.lose_blobs_before_hold(monkeypatch)
+    desk.publish(FIRST, CELLS)
+    assert all(desk.blobs.has(part.sha256) for part in desk.all(Part))
+
+
+def test_results_of_a_task_whose_data_was_deleted_meanwhile_are_left_out(desk: Any) -> None:
+    model = desk.model()
+    learn(desk, model)
+    desk.change(Task, desk.all(Task, model_id=model)[0].id, data_deleted_at=1.0)
+    change = {"regressed": 0, "improved": 1, "total": 10}
+    probe = {"all": [1, 2], "tasks": {"1": [1, 2], "2": [1, 2]}, "before": {}}
+    cells = [("new", 1, 3, 10), ("new", 2, 9, 10)]
+    learn(desk, model, FIRST, cells, changes={"1": change, "2": change}, knn_probe=probe)
+    assert (2, 1) not in {(r.version, r.task) for r in desk.all(Result, model_id=model)}
+    manifest = desk.manifests(model)[2]
+    assert list(manifest["changes"]) == list(manifest["knn_probe"]["tasks"]) == ["2"]
+
+
+def test_numbers_that_json_does_not_have_become_null(desk: Any) -> None:
+    model = desk.model()
+    learn(desk, model, update_norm={"backbone": 1.0, "head": 0.5, "relative": float("nan")})
+    assert desk.manifests(model)[1]["update_norm"]["relative"] is None
+
+
+@pytest.mark.parametrize("file", ["../../outside", "/etc/hostname", "parts/none"])
+def test_a_part_must_be_a_file_of_the_result(desk: Any, file: str) -> None:
+    desk.submit(desk.model())
+    result = desk.result(FIRST, CELLS)
+    text = (result / "result.json").read_text().replace("parts/head.safetensors", file)
+    (result / "result.json").write_text(text)
+    with pytest.raises(ValueError, match="not a file of its result"):
+        publish_result(desk.db, desk.store, desk.claim(), result)

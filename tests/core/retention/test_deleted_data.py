@@ -1,0 +1,152 @@
+"""The sweep for a task whose data was deleted: memories of older versions, snapshots of
+failed jobs.
+"""
+
+from typing import Any
+
+import pytest
+
+from core.database.tables import Alias, Model, Part, Task, Version
+from core.scheduling import claim as claims
+
+
+def learn(desk: Any, model: str, buffer: str, gate: float = 0.0) -> None:
+    """The model's next version, with a memory."""
+    desk.submit(model, gate={"min_new_task": gate})
+    number = len(desk.all(Task, model_id=model))
+    parts = {
+        "head": f"head {buffer}",
+        "buffer": buffer,
+        "exemplars": f"too: {buffer}",
+        "own": f"own {buffer}",
+    }
+    desk.publish(parts, [("new", number, 1, 2)])
+
+
+def delete_data(desk: Any, model: str, number: int) -> None:
+    with desk.db.write() as session:
+        task = session.query(Task).filter_by(model_id=model, number=number).one()
+        task.data_deleted_at = task.train_deleted_at = task.held_out_deleted_at = desk.db.now(
+            session
+        )
+
+
+def remembering(desk: Any, model: str) -> list[int]:
+    """Versions that still have their memory; rows and store say the same."""
+    found = []
+    for version in desk.all(Version, model_id=model):
+        parts = desk.all(Part, version_id=version.id)
+        for part in parts:
+            assert desk.blobs.has(part.sha256) is (part.deleted_at is None)
+            assert part.deleted_at is None or part.type in ("buffer", "exemplars")
+        if any(part.type == "buffer" and part.deleted_at is None for part in parts):
+            found.append(version.number)
+    return found
+
+
+def test_older_memories_stay_until_the_next_version_is_there(desk: Any) -> None:
+    model = desk.model()
+    learn(desk, model, "1")
+    learn(desk, model, "1 2")
+    delete_data(desk, model, 1)
+    desk.sweep()
+    assert remembering(desk, model) == [1, 2]
+    learn(desk, model, "2 3")
+    desk.sweep()
+    assert remembering(desk, model) == [3]
+    learn(desk, model, "2 3 4")
+    desk.sweep()
+    assert remembering(desk, model) == [3, 4]
+
+
+def test_versions_from_before_the_task_and_other_models_keep_their_memory(desk: Any) -> None:
+    model, other = desk.model(), desk.model()
+    learn(desk, other, "other")
+    learn(desk, model, "1")
+    learn(desk, model, "1 2")
+    delete_data(desk, model, 2)
+    learn(desk, model, "1 3")
+    desk.sweep()
+    assert remembering(desk, model) == [1, 3]
+    assert remembering(desk, other) == [1]
+
+
+def test_the_memory_that_the_next_job_starts_from_stays(desk: Any) -> None:
+    """A held version is not the line head; then production goes back to an old version, and forward
+    again.
+    """
+    model = desk.model(on_held="continue")
+    learn(desk, model, "1")
+    delete_data(desk, model, 1)
+    learn(desk, model, "2", gate=0.9)
+    desk.sweep()
+    assert remembering(desk, model) == [1, 2]
+    learn(desk, model, "3")
+    desk.roll_back(model)
+    desk.sweep()
+    assert remembering(desk, model) == [1, 2, 3]
+    desk.submit(model)
+    desk.claim()
+    # Production and head go forward again; the job goes on from the first version.
+    with desk.db.write() as session:
+        session.get_one(Alias, (model, "production")).version = 3
+        session.get_one(Model, model).head = 3
+    desk.sweep()
+    assert remembering(desk, model) == [1, 2, 3]
+
+
+def test_a_memory_that_a_later_version_shares_has_none_of_the_images(desk: Any) -> None:
+    model = desk.model()
+    learn(desk, model, "the same")
+    delete_data(desk, model, 1)
+    learn(desk, model, "the same")
+    desk.sweep()
+    assert remembering(desk, model) == [1, 2]
+
+
+def learn_with_packs(desk: Any, model: str, *tasks: int) -> None:
+    """The model's next version, whose memory has a pack of images of each of these tasks."""
+    desk.submit(model)
+    number = len(desk.all(Task, model_id=model))
+    packs = {f"buffer.images.{task}": f"{model} {task}" for task in tasks}
+    parts = {"head": f"head {number}", "buffer": f"rows {number}", **packs}
+    desk.publish(parts, [("new", number, 1, 2)])
+
+
+def test_packs_that_later_versions_share_stay_and_those_of_the_task_go(desk: Any) -> None:
+    """Older versions give up all of their packs: what they still named would be looked at in every
+    sweep.
+    """
+    model = desk.model()
+    learn_with_packs(desk, model, 1)
+    learn_with_packs(desk, model, 1, 2)
+    packs = {part.name: part.sha256 for part in desk.all(Part)}
+    delete_data(desk, model, 1)
+    learn_with_packs(desk, model, 2, 3)
+    desk.sweep()
+    assert not desk.blobs.has(packs["buffer.images.1"]) and desk.blobs.has(packs["buffer.images.2"])
+    kept = {
+        version.number: {
+            p.name for p in desk.all(Part, version_id=version.id) if p.deleted_at is None
+        }
+        for version in desk.all(Version, model_id=model)
+    }
+    assert kept.pop(3) == {"head", "buffer", "buffer.images.2", "buffer.images.3"}
+    assert kept == {0: set(), 1: {"head"}, 2: {"head"}}
+
+
+@pytest.mark.parametrize("erased", [False, True])
+def test_a_failed_job_keeps_no_snapshot_with_images_that_were_deleted_since(
+    desk: Any, erased: bool
+) -> None:
+    model = desk.model()
+    learn(desk, model, "1")
+    job = desk.submit(model)
+    claim = desk.claim()
+    desk.register(claim, "images of task 1")
+    claims.fail(desk.db, claim, "code", "x")
+    if erased:
+        delete_data(desk, model, 1)
+    desk.sweep()
+    assert bool(desk.keys("snapshots/")) is not erased
+    assert (desk.job(job).snapshot is None) is erased

@@ -1,0 +1,94 @@
+"""The table of what is kept until when, row by row."""
+
+from typing import Any
+
+import pytest
+
+from core.database.tables import Job, Model, Task
+from core.retention.retention import DAY_S, Due, find_due
+
+NOW = 100 * DAY_S
+RECENT, OLD = NOW - DAY_S, NOW - 8 * DAY_S
+
+
+def decide(
+    states: list[str],
+    *,
+    ended: float = RECENT,
+    published: bool = False,
+    until: float | None = None,
+    stops: bool = False,
+    **model: Any,
+) -> Due:
+    jobs = [Job(state=state, finished_at=ended, created_at=0.0) for state in states]
+    values = {"keep_training_data": False, "held_out": "keep", "deleted_at": None, **model}
+    task = Task(train_sha256="x", created_at=0.0, train_until=until, stops=stops)
+    return find_due(Model(**values), task, jobs, published, NOW, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("states", "ended", "published", "model", "expected"),
+    [
+        (["succeeded"], RECENT, True, {}, Due(archive=True)),
+        (["succeeded"], OLD, True, {}, Due(archive=True, train=True)),
+        (["succeeded"], OLD, True, {"keep_training_data": True}, Due(archive=True)),
+        (["succeeded"], RECENT, True, {"held_out": "counts"}, Due(archive=True, held_out=True)),
+        (["succeeded"], RECENT, False, {}, Due(archive=True)),
+        (["succeeded"], OLD, False, {}, Due(archive=True, train=True)),
+        (["succeeded"], OLD, False, {"held_out": "counts"}, Due(True, True, True)),
+        (["succeeded"], OLD, False, {"keep_training_data": True}, Due(archive=True)),
+        (["succeeded", "cancelled"], RECENT, False, {}, Due(archive=True)),
+        (["succeeded", "succeeded"], RECENT, True, {}, Due(archive=True)),
+        (["succeeded", "queued"], OLD, False, {}, Due(archive=True)),
+        (["failed"], RECENT, False, {}, Due(archive=True)),
+        (["failed"], OLD, False, {}, Due(True, True, True)),
+        (["failed"], OLD, False, {"keep_training_data": True}, Due(archive=True)),
+        (["rejected"], RECENT, False, {}, Due(True, True, True)),
+        (["cancelled"], RECENT, False, {}, Due(archive=True)),
+        (["cancelled"], OLD, False, {}, Due(True, True, True)),
+        (["paused"], OLD, False, {}, Due(archive=True)),
+        (["running"], OLD, False, {"deleted_at": OLD}, Due(archive=True)),
+        (
+            ["cancelled"],
+            RECENT,
+            False,
+            {"deleted_at": OLD, "keep_training_data": True},
+            Due(True, True, True),
+        ),
+    ],
+)
+def test_what_may_go(
+    states: list[str], ended: float, published: bool, model: dict[str, Any], expected: Due
+) -> None:
+    assert decide(states, ended=ended, published=published, **model) == expected
+
+
+def test_an_archive_that_is_not_decoded_stays_while_its_job_may_run() -> None:
+    jobs = [Job(state="paused", finished_at=None, created_at=0.0)]
+    model = Model(keep_training_data=False, held_out="keep", deleted_at=None)
+    assert find_due(model, Task(train_sha256=None, created_at=0.0), jobs, False, NOW, 7.0) == Due()
+
+
+@pytest.mark.parametrize(("until", "expected"), [(NOW + 1, False), (NOW, True), (NOW - 1, True)])
+@pytest.mark.parametrize("ended", [RECENT, OLD])
+def test_the_training_part_waits_for_the_day_that_its_task_names(
+    until: float, ended: float, expected: bool
+) -> None:
+    assert decide(["succeeded"], ended=ended, published=True, until=until).train is expected
+
+
+@pytest.mark.parametrize("states", [["succeeded"], ["failed"], ["rejected"]])
+def test_nothing_that_could_be_learned_again_goes_while_its_task_stops_the_line(
+    states: list[str],
+) -> None:
+    found = decide(states, ended=OLD, until=OLD, stops=True)
+    assert not found.train and not found.held_out
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_an_archive_that_is_not_decoded_waits_for_a_retry(state: str) -> None:
+    for ended, gone in ((RECENT, False), (OLD, True)):
+        jobs = [Job(state=state, finished_at=ended, created_at=0.0)]
+        model = Model(keep_training_data=False, held_out="keep", deleted_at=None)
+        task = Task(train_sha256=None, created_at=0.0, stops=False)
+        assert find_due(model, task, jobs, False, NOW, 7.0).archive is gone

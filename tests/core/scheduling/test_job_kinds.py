@@ -1,0 +1,315 @@
+"""Jobs beside the line of their model: claimed by priority, ended in every way, and never taken for
+the line's own.
+"""
+
+import time
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+
+from core.database.kinds import Kind
+from core.database.states import Action, State
+from core.database.tables import Event, Job, Model, Task, Version
+from core.errors import Rejected, StoreCorrupt, WrongState
+from core.execution.kinds import Done
+from core.jobs import queue
+from core.lineage import lineage
+from core.lineage.standing import open_tasks
+from core.models import memory, model_deletion
+from core.retention import damage
+from core.scheduling import claim as claims
+from core.tasks import tasks
+from core.upkeep import consistency, sweep
+from core.upkeep.scrub import Scrubber
+from core.uploads import upload_removal
+from core.usage.usage_sums import per_model
+from tests.core.rows import make_part_row
+
+
+def order(desk: Any, count: int) -> list[str]:
+    """The next claims of a lone worker; each of its jobs ends before it claims again."""
+    claimed = []
+    for _ in range(count):
+        found = desk.claim()
+        claimed.append(found.job_id)
+        claims.fail(desk.db, found, "code", "done")
+    return claimed
+
+
+def later() -> None:
+    time.sleep(0.002)  # ids of jobs carry milliseconds
+
+
+@pytest.mark.both_databases
+def test_a_check_runs_while_the_line_is_stopped(desk: Any) -> None:
+    model = stopped(desk)
+    waiting = desk.submit(model)
+    check = desk.check(model)
+    assert desk.claim().job_id == check
+    assert claims.claim_job(desk.db, "w", 60) is None
+    assert desk.state(waiting) is State.QUEUED
+
+
+def test_a_check_runs_beside_a_job_of_the_line_and_keeps_none_waiting(desk: Any) -> None:
+    model = desk.model()
+    first, check = desk.submit(model), desk.check(model)
+    second_check = desk.check(model)
+    assert {desk.claim(f"w{n}").job_id for n in range(3)} == {first, check, second_check}
+    assert claims.claim_job(desk.db, "w", 60) is None
+    assert {desk.state(job) for job in (check, second_check)} == {State.VALIDATING}
+
+
+def test_a_paused_check_keeps_nothing_waiting(desk: Any) -> None:
+    model = desk.model()
+    check, job = desk.check(model), desk.submit(model)
+    desk.act(check, Action.PAUSE)
+    assert desk.claim().job_id == job
+    desk.act(check, Action.RESUME)
+    assert desk.claim().job_id == check
+
+
+@pytest.mark.both_databases
+def test_checks_do_not_overtake_twice_in_a_row(desk: Any) -> None:
+    batches = [desk.submit(desk.model()) for _ in range(3)]
+    later()
+    model = desk.model()
+    checks = []
+    for _ in range(4):
+        checks.append(desk.check(model))
+        later()
+    in_turn = [job for both in zip(checks, batches, strict=False) for job in both]
+    assert order(desk, 7) == [*in_turn, checks[3]]
+
+
+def test_an_endless_stream_of_checks_leaves_a_batch_every_second_turn(desk: Any) -> None:
+    model = desk.model()
+    batches = [desk.submit(model) for _ in range(5)]
+    learned = 0
+    for _ in range(10):
+        later()
+        desk.check(model)
+        learned += order(desk, 1)[0] in batches
+    assert learned == 5
+
+
+def test_a_check_that_overtakes_nothing_uses_up_no_turn(desk: Any) -> None:
+    first = desk.check(desk.model())
+    assert order(desk, 1) == [first]
+    old = desk.submit(desk.model())
+    later()
+    check = desk.check(desk.model())
+    assert order(desk, 2) == [check, old]
+
+
+def test_the_checks_of_one_owner_do_not_overtake_the_batches_of_another(desk: Any) -> None:
+    one = desk.submit(desk.model())
+    desk.new_owner("other")
+    later()
+    checks = [desk.check(desk.model()) for _ in range(3)]
+    assert order(desk, 2) == [one, checks[0]]
+
+
+def test_a_kind_that_this_code_does_not_know_is_left_to_others(desk: Any) -> None:
+    desk.check(desk.model(), kind="unlearn")
+    assert claims.claim_job(desk.db, "w", 60) is None
+
+
+def test_a_finished_check_keeps_its_report_and_its_lines_come_before_its_end(desk: Any) -> None:
+    check = desk.check(desk.model())
+    done = Done({"valid": True}, [("info", "All is well.")])
+    assert claims.finish(desk.db, desk.claim(), done) is State.SUCCEEDED
+    assert desk.job(check).report == {"valid": True}
+    assert desk.job(check).fence is None
+    told = [event.data for event in desk.all(Event, job_id=check)]
+    assert told[-2:] == [{"level": "info", "message": "All is well."}, {"state": "succeeded"}]
+
+
+def test_a_check_that_is_being_cancelled_is_not_finished(desk: Any) -> None:
+    check = desk.check(desk.model())
+    claim = desk.claim()
+    desk.act(check, Action.CANCEL)
+    with pytest.raises(WrongState):
+        claims.finish(desk.db, claim, Done({"valid": True}))
+    assert claims.complete_stop(desk.db, claim) is State.CANCELLED
+
+
+def test_three_lost_attempts_fail_a_check_and_stop_no_line(desk: Any) -> None:
+    model = desk.model(on_failed="stop", on_rejected="stop")
+    check = desk.check(model)
+    for _ in range(claims.MAX_STRIKES):
+        desk.expire(desk.claim())
+        assert claims.reap_expired(desk.db) == [check]
+    assert desk.state(check) is State.FAILED
+    assert desk.job(check).error["code"] == "job-lost"
+    job = desk.submit(model)
+    assert desk.claim().job_id == job
+
+
+def test_a_rejected_check_says_why_and_touches_no_task(desk: Any) -> None:
+    model = desk.model(on_rejected="stop")
+    job, check = desk.submit(model), desk.check(model)
+    found = {
+        "checked": "images",
+        "rejected": [{"path": "a.png", "reason": "no"}],
+        "rejected_count": 1,
+    }
+    claim = next(c for c in (desk.claim(), desk.claim()) if c.job_id == check)
+    claims.reject(
+        desk.db, claim, Rejected("Not one image could be decoded.", extra={"report": found})
+    )
+    row = desk.job(check)
+    assert (row.state, row.error["code"]) == ("rejected", "batch-rejected")
+    assert (row.report["valid"], row.report["checked"], row.report["report"]) == (
+        False,
+        "images",
+        found,
+    )
+    assert desk.task(job).report == {} and not desk.task(job).stops
+
+
+def test_a_check_that_is_refused_before_decoding_keeps_what_names_and_sizes_showed(
+    desk: Any,
+) -> None:
+    check = desk.check(desk.model())
+    claims.reject(desk.db, desk.claim(), Rejected("A class that the model does not know."))
+    assert (desk.job(check).report["valid"], desk.job(check).report["media_type"]) == (False, "zip")
+
+
+@pytest.mark.parametrize("by_a_sweep", [False, True])
+def test_the_upload_of_a_check_goes_when_it_is_over_and_not_before(
+    desk: Any, by_a_sweep: bool
+) -> None:
+    over, open_one = desk.check(desk.model()), desk.check(desk.model())
+    desk.act(over, Action.CANCEL)
+    if by_a_sweep:
+        desk.store.put_bytes("archives/job_nobody", b"left by a crash")
+    for _ in range(2):
+        desk.sweep(grace_days=0) if by_a_sweep else upload_removal.forget_old(desk.db, desk.store)
+        assert desk.keys("archives/") == [f"archives/{open_one}"]
+    assert desk.job(over).archive_key is None
+    upload_removal.forget(desk.db, desk.store, open_one)
+    assert desk.keys("archives/") == [f"archives/{open_one}"]
+
+
+def test_the_upload_of_a_check_is_named_for_the_operator(desk: Any) -> None:
+    check = desk.check(desk.model())
+    named = {one.key: one for one in consistency.iterate_named(desk.db)}
+    assert named[f"archives/{check}"].by == f"archive of {check}"
+    assert consistency.check(desk.db, desk.store, desk.settings, verify=True) == []
+    desk.store.put_bytes(f"archives/{check}", b"zap")
+    found = consistency.check(desk.db, desk.store, desk.settings, verify=True)
+    assert [(drift.kind, drift.object) for drift in found] == [("digest", f"archives/{check}")]
+
+
+def test_the_scrub_reads_the_uploads_of_checks_and_says_which_is_damaged(desk: Any) -> None:
+    model = desk.model()
+    check = desk.check(model)
+    desk.store.put_bytes(f"archives/{check}", b"zap")
+    Scrubber(desk.db, desk.store, desk.settings, "w", lambda _seconds: False).round()
+    with desk.db.read() as session:
+        assert [row.key for row in damage.list_marks(session, 9)] == [f"archives/{check}"]
+        error = StoreCorrupt("x", extra={"object": f"archives/{check}"})
+        assert "Send it again" in damage.explain_error(session, model, error).detail
+
+
+def test_the_upload_of_a_check_counts_among_the_bytes_of_its_model(desk: Any) -> None:
+    model = desk.model()
+    desk.submit(model, decoded=False, archive=b"12345")
+    check = desk.check(model, b"1234567")
+
+    def counted() -> int:
+        with desk.db.read() as session:
+            return int(per_model(session, Model.id == model)[model]["bytes"]["archives"])
+
+    assert counted() == 12
+    desk.act(check, Action.CANCEL)
+    upload_removal.forget(desk.db, desk.store, check)
+    assert counted() == 5
+
+
+def test_deleting_a_tasks_data_passes_over_a_check_that_runs(desk: Any) -> None:
+    model = desk.model()
+    job, check = desk.submit(model), desk.check(model)
+    other = desk.check(model)
+    claim = next(c for c in (desk.claim(), desk.claim(), desk.claim()) if c.job_id == job)
+    claims.fail(desk.db, claim, "code", "no")
+    desk.set(other, state="running")
+    tasks.delete_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
+    assert desk.task(job).data_deleted_at is not None
+    assert (desk.state(check), desk.state(other)) == (State.VALIDATING, State.RUNNING)
+
+
+def test_deleting_a_models_memory_leaves_a_check_running(desk: Any) -> None:
+    model = desk.model()
+    check = desk.check(model)
+    desk.claim()
+    desk.set(check, state="running")
+    (version,) = desk.all(Version, model_id=model)
+    with desk.db.write() as session:
+        session.add(make_part_row(version.id, "buffer", "0" * 64, 1))
+    memory.delete(desk.db, desk.store, desk.blobs, desk.actor, model)
+    assert desk.state(check) is State.RUNNING
+
+
+def test_a_deleted_model_cancels_its_checks_and_deletes_their_uploads(desk: Any) -> None:
+    model = desk.model()
+    running, waiting = desk.check(model), desk.check(model)
+    claim = desk.claim()
+    assert claim.job_id == running
+    model_deletion.delete(desk.db, desk.store, desk.blobs, desk.actor, model)
+    assert (desk.state(running), desk.state(waiting)) == (State.CANCELLING, State.CANCELLED)
+    assert desk.keys("archives/") == [f"archives/{running}"]
+    assert desk.job(waiting).archive_key is None
+    claims.complete_stop(desk.db, claim)
+    upload_removal.forget(desk.db, desk.store, running)
+    assert desk.keys("archives/") == []
+
+
+def stopped(desk: Any) -> str:
+    """A model whose line waits, since a task failed."""
+    model = desk.model(on_failed="stop")
+    desk.submit(model)
+    claims.fail(desk.db, desk.claim(), "code", "no")
+    return str(model)
+
+
+def test_an_open_check_opens_no_task_and_waits_in_no_line(desk: Any) -> None:
+    model = stopped(desk)
+    desk.check(model)
+    with desk.db.read() as session:
+        row = session.get_one(Model, model)
+        assert open_tasks(session, model) == {}
+        assert lineage.waiting_job(session, row) is None
+
+
+def test_a_check_behind_a_stopped_line_counts_as_waiting_for_a_worker(desk: Any) -> None:
+    model = stopped(desk)
+    desk.submit(model)
+    assert queue.queue_metrics(desk.db).oldest_s == 0.0
+    desk.check(model)
+    assert queue.queue_metrics(desk.db).oldest_s > 1000.0
+
+
+def test_an_unrung_check_is_rung_for(desk: Any) -> None:
+    check = desk.check(desk.model())
+    assert sweep.find_unrung(desk.db) == [check]
+
+
+@pytest.mark.both_databases
+def test_the_database_lets_two_checks_and_one_job_of_the_line_run_for_a_model(desk: Any) -> None:
+    model = desk.model()
+    first, second = desk.submit(model), desk.submit(model)
+    for _ in range(2):
+        desk.set(desk.check(model), state="running", lease_until=9e9)
+    desk.set(first, state="running", lease_until=9e9)
+    with pytest.raises(IntegrityError):
+        desk.set(second, state="running", lease_until=9e9)
+
+
+def test_jobs_of_the_line_are_of_the_kind_learn(desk: Any) -> None:
+    job = desk.submit(desk.model())
+    with desk.db.read() as session:
+        assert session.get_one(Job, job).kind == Kind.LEARN
+        assert session.scalars(select(Task)).one().number == session.get_one(Job, job).task_number

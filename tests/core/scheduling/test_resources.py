@@ -1,0 +1,141 @@
+"""Resources that jobs ask for and workers offer, and the device on which an interrupted job
+continues.
+"""
+
+from typing import Any
+
+import pytest
+
+from core.jobs import job_response, workers
+from core.jobs.jobs import set_resources
+from core.jobs.workers import Device
+from core.scheduling import claim as claims
+from core.scheduling.eligible import Offer
+
+CPU, GPU, TWO = Offer("cpu", 0), Offer("cuda", 1), Offer("cuda", 2)
+
+
+def take(desk: Any, offer: Offer) -> Any:
+    return claims.claim_job(desk.db, "w", 60, offer)
+
+
+@pytest.mark.both_databases
+@pytest.mark.parametrize(
+    ("asked", "offer", "runs_on"),
+    [
+        ({}, CPU, "cpu"),
+        ({}, GPU, "cuda"),
+        ({"device": "cpu"}, GPU, "cpu"),
+        ({"device": "cuda"}, CPU, None),
+        ({"device": "cuda"}, GPU, "cuda"),
+        ({"device": "cuda", "gpus": 2}, GPU, None),
+        ({"device": "cuda", "gpus": 2}, TWO, "cuda"),
+    ],
+)
+def test_a_worker_claims_only_what_it_can_run(
+    desk: Any, asked: dict[str, Any], offer: Offer, runs_on: str | None
+) -> None:
+    job_id = desk.submit(desk.model(), **asked)
+    claim = take(desk, offer)
+    assert (claim and (claim.job_id, claim.device)) == (runs_on and (job_id, runs_on))
+
+
+def test_a_job_that_waits_for_a_gpu_holds_up_no_other_model(desk: Any) -> None:
+    desk.submit(desk.model(), device="cuda")
+    other = desk.submit(desk.model())
+    assert take(desk, CPU).job_id == other
+
+
+@pytest.mark.parametrize(
+    ("begun_on", "resume", "offer", "goes_on_on"),
+    [
+        (GPU, "same", CPU, None),
+        (GPU, "same", GPU, "cuda"),
+        (GPU, "any", CPU, "cpu"),
+        (CPU, "same", GPU, "cpu"),  # every worker has a CPU
+        (CPU, "any", GPU, "cuda"),
+    ],
+)
+def test_a_snapshot_goes_on_on_its_kind_of_device_unless_the_recipe_says_any(
+    desk: Any, begun_on: Offer, resume: str, offer: Offer, goes_on_on: str | None
+) -> None:
+    job_id = desk.submit(desk.model(), recipe={"resources": {"resume": resume}})
+    claim = take(desk, begun_on)
+    desk.register(claim, "weights")
+    desk.lose(claim)
+    later = take(desk, offer)
+    assert (later and later.device) == goes_on_on
+    assert desk.job(job_id).snapshot is not None
+
+
+@pytest.mark.parametrize(
+    ("asked", "resume_on", "stays"),
+    [
+        ({}, "cuda", True),
+        ({"device": "cpu"}, None, False),
+        ({"device": "cuda"}, "cuda", True),
+        ({"device": "cpu", "resume": "any"}, None, True),
+    ],
+)
+def test_a_retry_leaves_a_snapshot_of_another_device_behind_unless_it_may_move(
+    desk: Any, asked: dict[str, Any], resume_on: str | None, stays: bool
+) -> None:
+    job_id = desk.submit(desk.model())
+    desk.register(take(desk, GPU), "weights")
+    job = desk.job(job_id)
+    job.recipe = {"resources": asked}
+    set_resources(job)
+    assert (job.device, job.resume_on) == (asked.get("device", "any"), resume_on)
+    assert (job.snapshot is not None) is stays
+
+
+def test_memory_that_lacks_again_after_a_snapshot_ends_the_job(desk: Any) -> None:
+    job_id = desk.submit(desk.model())
+    for attempt, state in ((1, "queued"), (2, "failed")):
+        claim = take(desk, GPU)
+        desk.register(claim, f"snapshot of attempt {attempt}")
+        assert claims.lack_memory(desk.db, claim, "out of memory", "72 GB at its peak") == state
+    assert desk.job(job_id).error["detail"] == "72 GB at its peak"
+
+
+@pytest.mark.both_databases
+def test_a_job_says_since_when_no_worker_has_the_gpu_that_it_needs(desk: Any) -> None:
+    job_id = desk.submit(desk.model(), device="cuda")
+
+    def after_report(problem: str | None, ago_s: float) -> Any:
+        with desk.db.write() as session:
+            workers.record_presence(session, "w", Device("cuda", 1, problem), desk.now() - ago_s)
+            return waits_for(session)
+
+    def waits_for(session: Any) -> Any:
+        return job_response.build_job_response(session, desk.job(job_id))["waiting_for"]
+
+    with desk.db.write() as session:
+        never = waits_for(session)
+    assert never["kind"] == "device"
+    assert "no worker with a CUDA device has reported for a day" in never["detail"]
+    assert "has reported since 2" in after_report(None, 2 * workers.SEEN_S)["detail"]
+    assert after_report(None, 0.0) is None
+    assert after_report("ECC", 0.0)["kind"] == "device"
+    with desk.db.read() as session:
+        assert workers.read_status(session, desk.now()) == "device lost"
+        assert workers.count_present(session, desk.now())["cuda", "lost"] == 1
+
+
+def test_workers_of_yesterday_are_forgotten(desk: Any) -> None:
+    with desk.db.write() as session:
+        workers.record_presence(session, "old", Device("cuda", 1), desk.now() - workers.KEPT_S - 1)
+        workers.record_presence(session, "new", Device("cpu"), desk.now())
+        assert workers.cuda_workers(session) == []
+        assert workers.read_status(session, desk.now()) == "up"
+
+
+@pytest.mark.both_databases
+def test_a_worker_that_begins_learns_since_when_the_database_has_answered(desk: Any) -> None:
+    now = desk.now()
+    with desk.db.write() as session:
+        workers.record_presence(session, "dead", Device("cpu"), now - 100, now - 900)
+        workers.record_presence(session, "young", Device("cpu"), now - 5, now - 20)
+        workers.record_presence(session, "older code", Device("cpu"), now - 5)
+        assert workers.answers_since(session, now - 10, now) == now - 20
+        assert workers.answers_since(session, now - 1, now) is None

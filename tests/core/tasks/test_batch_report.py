@@ -1,0 +1,153 @@
+"""What a submit says of a batch's classes and files, on both databases."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.database.jobs import change_state, lock_job
+from core.database.states import Action
+from core.database.tables import Model
+from core.errors import LabelsInvalid
+from core.ingest.inspect import Directory
+from core.tasks import batch_report, tasks
+from core.tasks.class_names import compare_names
+from core.tasks.sent_batch import Batch
+from tests.core.batches import batch
+from tests.core.office import Office
+
+
+def named(folder: Path, number: int, *labels: str) -> Batch:
+    """A batch of these classes, one image each."""
+    plain = batch(folder, number)
+    return replace(plain, directory=replace(plain.directory, classes=dict.fromkeys(labels, 1)))
+
+
+def directory(*labels: str, encoded: bool = True) -> Directory:
+    return Directory(
+        dict.fromkeys(labels, 1), len(labels), 0, 0, "zip", "folders", False, encoded=encoded
+    )
+
+
+def test_new_known_and_look_alike_classes_are_named_with_a_warning(
+    office: Office, model: str
+) -> None:
+    office.submit(named(office.folder, 0, "hat", "t-shirt"))
+    given = named(office.folder, 1, "hat", "tshirt", "cap", "Cap")
+    checked = office.submission(given).preview()
+    answer = office.submit(given)
+    for report, warnings in (
+        (checked["report"], checked["warnings"]),
+        (answer["task"]["report"], answer["task"]["warnings"]),
+    ):
+        assert report["classes"] == {
+            "new": ["Cap", "cap", "tshirt"],
+            "known": ["hat"],
+            "look_alike": [{"label": "cap", "like": "Cap"}, {"label": "tshirt", "like": "t-shirt"}],
+        }
+        assert warnings[:2] == [
+            "The class “cap” is new, and looks like “Cap”, which is in this batch too: if they are "
+            "one class, give them one name.",
+            "The class “tshirt” is new, and looks like “t-shirt”, which the model knows: if they "
+            "are one class, give them one name.",
+        ]
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        (Action.CANCEL,),
+        (Action.VALIDATE, Action.REJECT),
+        (Action.VALIDATE, Action.START, Action.FAIL),
+    ],
+)
+def test_classes_of_a_task_that_will_not_be_learned_are_not_known(
+    office: Office, model: str, actions: tuple[Action, ...]
+) -> None:
+    answer = office.submit(named(office.folder, 0, "hat"))
+    with office.db.write() as session:
+        job = lock_job(session, answer["job"]["id"])
+        assert job is not None
+        for action in actions:
+            change_state(session, job, action, 1.0)
+    checked = office.submission(named(office.folder, 1, "hat")).preview()
+    assert checked["report"]["classes"] == {"new": ["hat"], "known": [], "look_alike": []}
+
+
+def test_names_of_a_task_model_are_compared_within_the_batch_only(office: Office) -> None:
+    office.create("heads", "task")
+    office.submit(named(office.folder, 0, "hat"), "heads")
+    found = office.submission(named(office.folder, 1, "Hat", "cap", "CAP"), "heads").preview()
+    assert found["report"]["classes"] == {
+        "new": ["CAP", "Hat", "cap"],
+        "known": [],
+        "look_alike": [{"label": "cap", "like": "CAP"}],
+    }
+
+
+def test_the_fixed_classes_of_a_data_model_are_known_and_a_slip_is_pointed_at(
+    office: Office,
+) -> None:
+    office.create("same", "data", classes=["hat", "t-shirt"])
+    found = office.submission(named(office.folder, 0, "hat"), "same").preview()
+    assert found["report"]["classes"]["known"] == ["hat"]
+    with pytest.raises(
+        LabelsInvalid, match=r"also has sock, tshirt \(did you mean t-shirt\?\)\."
+    ) as caught:
+        office.submission(named(office.folder, 1, "tshirt", "sock"), "same").preview()
+    assert caught.value.extra["unknown"] == ["sock", "tshirt"]
+
+
+def test_a_data_model_without_classes_yet_knows_those_of_its_tasks(office: Office) -> None:
+    office.create("first", "data")
+    office.submit(named(office.folder, 0, "hat"), "first")
+    with office.db.read() as session:
+        row = session.query(Model).filter_by(name="first").one()
+        assert batch_report.known_classes(session, row) == {"hat"}
+
+
+def test_warnings_of_look_alikes_are_bounded_and_the_report_is_not() -> None:
+    found = directory(*[f"{a}{b}x" for a in "abcdefghij" for b in ("é", "e", "É")])
+    compared = compare_names(found.classes, [])
+    warnings = batch_report.list_warnings(found, compared)
+    assert len(compared.look_alike) == 20 and len(warnings) == 20
+    more = batch_report.list_warnings(found, replace(compared, look_alike=compared.look_alike * 2))
+    assert len(more) == 21 and more[-1].startswith("20 more new classes look like others")
+
+
+def test_a_check_says_what_it_looked_at_and_what_it_could_not_see(
+    office: Office, model: str
+) -> None:
+    found = office.submission().preview()
+    assert found["checked"] == found["report"]["checked"] == "names and sizes"
+    assert any("not decoded" in text for text in found["not_checked"])
+    assert any("the same image under two classes" in text for text in found["not_checked"])
+    assert not any(
+        "decoded" in text for text in batch_report.not_checked(directory("a", encoded=False))
+    )
+
+
+def test_what_becomes_of_equal_images_is_kept_with_the_task(office: Office, model: str) -> None:
+    given = replace(batch(office.folder), duplicates_policy="drop")
+    answer = office.submit(given)
+    assert answer["task"]["report"]["duplicates_policy"] == "drop"
+    assert tasks.read(office.db, office.actor, model, 1)["report"]["duplicates_policy"] == "drop"
+
+
+@pytest.mark.parametrize(
+    ("counts", "known", "named"),
+    [
+        ({"hat": 6, "cap": 40}, [], "“hat” (6)"),
+        ({"hat": 6, "cap": 3}, [], "“cap” (3), “hat” (6)"),
+        ({"hat": 6, "cap": 40}, ["hat"], None),
+        ({"hat": 10, "cap": 40}, [], None),
+    ],
+)
+def test_a_check_says_what_a_new_class_with_few_images_is_answered_like(
+    counts: dict[str, int], known: list[str], named: str | None
+) -> None:
+    found = replace(directory(), classes=counts)
+    warnings = batch_report.warn_of_few(found, compare_names(counts, known))
+    assert [
+        f"fewer than 10 images: {named}." in text and "39% with 6" in text for text in warnings
+    ] == [True] * bool(named)

@@ -1,0 +1,183 @@
+"""Drift between database and store, in both directions, on both databases and both stores."""
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.database.session import Database
+from core.database.tables import Export, Part, Task, Version
+from core.scheduling import claim as claims
+from core.settings import Settings
+from core.storage import Blobs, open_store
+from core.upkeep import consistency
+
+DAY_S = 86_400.0
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.campaign)])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    if request.param == "folder":
+        return Settings(
+            data_dir=tmp_path / "data", store_url=f"file://{tmp_path / 'store'}", threads=1
+        )
+    found: Settings = request.getfixturevalue("s3").settings(
+        tmp_path / "data", prefix=f"t/{secrets.token_hex(4)}"
+    )
+    return found
+
+
+@pytest.fixture
+def desk(desk: Any, settings: Settings) -> Any:
+    """A model with a version, a running job with a snapshot, a batch that waits, and a download."""
+    desk.settings, desk.store = settings, open_store(settings)
+    desk.store.prepare()
+    desk.submit(model := desk.model())
+    desk.publish({"head": "h", "buffer": "b"}, [("new", 1, 1, 2)])
+    desk.running = desk.submit(model)
+    desk.running_claim = desk.claim()
+    desk.register(desk.running_claim)
+    desk.submit(desk.model(), decoded=False, archive=b"zip")
+    desk.download = desk.blob("a download")
+    with desk.db.write() as session:
+        version = session.query(Version).filter_by(number=1).one().id
+        now = desk.db.now(session)
+        session.add(
+            Export(version_id=version, format="x", sha256=desk.download, bytes=10, created_at=now)
+        )
+        for task in session.query(Task).filter(Task.archive_key.is_not(None)):
+            task.bytes = 3
+            task.sha256 = hashlib.sha256(b"zip").hexdigest()
+    return desk
+
+
+def blobs(desk: Any) -> Blobs:
+    return Blobs(desk.store, desk.settings.make_folder("cache"))
+
+
+def check(desk: Any, **options: Any) -> list[tuple[str, str]]:
+    return sorted(
+        (d.kind, d.object) for d in consistency.check(desk.db, desk.store, desk.settings, **options)
+    )
+
+
+def repaired(desk: Any) -> list[tuple[str, str]]:
+    """What is left after a repair, the same after a second one."""
+    for _ in range(2):
+        found = consistency.check(desk.db, desk.store, desk.settings, verify=True)
+        consistency.repair(desk.db, desk.store, blobs(desk), desk.settings, found)
+    return check(desk, verify=True)
+
+
+def later(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
+    real = Database.now
+    monkeypatch.setattr(Database, "now", lambda self, session: real(self, session) + days * DAY_S)
+
+
+def part(desk: Any, name: str) -> str:
+    with desk.db.read() as session:
+        return Blobs.make_key(session.query(Part).filter_by(name=name).one().sha256)
+
+
+def test_every_kind_of_object_is_named_and_one_of_each_that_is_missing_is_told(desk: Any) -> None:
+    assert check(desk, verify=True) == []
+    keys = {one.key for one in consistency.iterate_named(desk.db)}
+    assert {key.split("/")[0] for key in keys} == {"blobs", "archives", "snapshots"}
+    for key in keys:
+        desk.store.delete(key)
+    assert check(desk) == sorted(("missing", key) for key in keys)
+
+
+def test_wrong_sizes_are_told_at_once_and_wrong_bytes_when_all_is_read(desk: Any) -> None:
+    desk.store.put_bytes(part(desk, "head"), b"longer")
+    desk.store.put_bytes(part(desk, "buffer"), b"x")
+    assert check(desk) == [("size", part(desk, "head"))]
+    assert check(desk, verify=True) == sorted(
+        [("digest", part(desk, "buffer")), ("size", part(desk, "head"))]
+    )
+
+
+def test_a_part_comes_back_from_this_machines_sound_copy_alone(desk: Any) -> None:
+    head, buffer = part(desk, "head"), part(desk, "buffer")
+    for key, copy in ((head, b"h"), (buffer, b"wrong")):
+        path = desk.settings.make_folder("cache") / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(copy)
+        desk.store.delete(key)
+    assert repaired(desk) == [("missing", buffer)]
+    assert b"".join(desk.store.read(head)) == b"h"
+
+
+def test_a_damaged_part_without_a_copy_is_named_and_left_alone(desk: Any) -> None:
+    desk.store.put_bytes(part(desk, "head"), b"x")
+    assert repaired(desk) == [("digest", part(desk, "head"))]
+    assert b"".join(desk.store.read(part(desk, "head"))) == b"x"
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_download_that_is_missing_or_damaged_is_forgotten(desk: Any, damaged: bool) -> None:
+    key = Blobs.make_key(desk.download)
+    desk.store.put_bytes(key, b"not so long"[:10]) if damaged else desk.store.delete(key)
+    assert check(desk, verify=True) == [("digest" if damaged else "missing", key)]
+    assert repaired(desk) == []
+    assert desk.all(Export) == [] and desk.store.stat(key) is None
+
+
+@pytest.mark.slow
+def test_a_damaged_snapshot_is_forgotten_once_no_worker_has_the_job(desk: Any) -> None:
+    key = desk.job(desk.running).snapshot.key + "tensors.safetensors"
+    desk.store.put_bytes(key, b"WEIGHTS")
+    assert repaired(desk) == [("digest", key)]
+    claims.complete_stop(desk.db, desk.running_claim)
+    assert repaired(desk) == []
+    assert desk.job(desk.running).snapshot is None
+
+
+def test_what_nothing_names_is_drift_after_its_grace_and_a_day_and_goes(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orphan = Blobs.make_key(desk.blob("left by a crash"))
+    desk.store.put_bytes("archives/tsk_never", b"left by a crash")
+    desk.store.put_bytes("snapshots/job_never/00000001-000001/x", b"left by a crash")
+    desk.store.put_bytes("else/where", b"not ours")
+    with monkeypatch.context() as patch:
+        later(patch, 1.9)
+        assert check(desk) == sorted(
+            [
+                ("foreign", "else/where"),
+                ("lease", desk.running),
+                ("overdue", "snapshots/job_never/00000001-000001/x"),
+            ]
+        )
+    with monkeypatch.context() as patch:
+        later(patch, 2.1)
+        assert ("overdue", orphan) in check(desk) and ("overdue", "archives/tsk_never") in check(
+            desk
+        )
+        assert repaired(desk) == [("foreign", "else/where")]
+    assert desk.store.stat(orphan) is None and desk.store.stat("archives/tsk_never") is None
+    assert (
+        desk.job(desk.running).state == "queued"
+    )  # taken from the worker that was silent for two days
+    assert desk.store.stat(part(desk, "head")) is not None
+
+
+def test_what_vanishes_or_is_named_no_more_while_it_is_looked_at_is_no_drift(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listing and the rows are older than the truth: a sweep went on meanwhile."""
+    real: Callable[[Database], Any] = consistency.iterate_named
+
+    def then_deleted(db: Database) -> Any:
+        found = list(real(db))
+        with desk.db.write() as session:
+            session.query(Part).filter_by(name="buffer").one().deleted_at = 1.0
+        desk.store.delete(buffer)
+        return iter(found)
+
+    buffer = part(desk, "buffer")
+    monkeypatch.setattr(consistency, "iterate_named", then_deleted)
+    assert check(desk, verify=True) == []

@@ -1,0 +1,110 @@
+"""Work folders of workers that died, and of those that only look dead."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.worker.conftest import within_limit
+from worker.attempts.folders import WorkFolder, read_identity
+
+ROOT = Path(__file__).parents[3]
+WORKER = """
+import subprocess, sys
+from pathlib import Path
+from worker.attempts.folders import WorkFolder
+
+folder = WorkFolder(Path(sys.argv[1]), "other")
+folder.open()
+child = subprocess.Popen(["sleep", "600"], pass_fds=[folder.lock_fd])
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+@contextmanager
+def run_worker(root: Path) -> Iterator[tuple["subprocess.Popen[str]", psutil.Process]]:
+    """Run a process that holds the folder `other`, and a child of it that inherits the lock."""
+    command = [sys.executable, "-c", WORKER, str(root)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        child = psutil.Process(int(worker.stdout.readline()))
+        try:
+            yield worker, child
+        finally:
+            worker.kill()
+            child.kill()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[WorkFolder]:
+    folder = WorkFolder(tmp_path, "own")
+    folder.open()
+    yield folder
+    folder.close()
+
+
+def list_dead(own: WorkFolder) -> list[str]:
+    dead: list[str] = []
+    own.clear_abandoned(dead.append)
+    return dead
+
+
+def test_a_worker_is_dead_once_it_and_its_job_process_are_gone(
+    own: WorkFolder, tmp_path: Path
+) -> None:
+    with run_worker(tmp_path) as (worker, child):
+        assert list_dead(own) == []
+        worker.kill()
+        worker.wait()
+        assert list_dead(own) == [], "its job process still works in the folder"
+        assert (tmp_path / "other").is_dir()
+        child.kill()
+        assert within_limit(lambda: list_dead(own) == ["other"])
+    assert [folder.name for folder in tmp_path.iterdir()] == ["own"]
+
+
+@pytest.mark.parametrize(
+    ("change", "dead"),
+    [
+        ({"boot": "of another host"}, []),
+        ({}, []),  # this very process, which lives though the lock is free
+        ({"started": "1"}, ["other"]),
+        ({"namespace": "pid:[1]"}, ["other"]),
+        (None, []),
+    ],
+)
+def test_a_free_lock_alone_is_no_proof(
+    own: WorkFolder, tmp_path: Path, change: dict[str, str] | None, dead: list[str]
+) -> None:
+    identity = read_identity(os.getpid())
+    assert identity is not None
+    (tmp_path / "other").mkdir()
+    text = "" if change is None else json.dumps({**identity, **change})
+    (tmp_path / "other" / ".lock").write_text(text)
+    assert list_dead(own) == dead
+
+
+def test_the_folder_stays_until_its_jobs_are_given_back(own: WorkFolder, tmp_path: Path) -> None:
+    with run_worker(tmp_path) as (worker, child):
+        worker.kill()
+        child.kill()
+
+    def fail(_worker: str) -> None:
+        raise OSError("the database is out")
+
+    def fails() -> bool:
+        try:
+            own.clear_abandoned(fail)
+        except OSError:
+            return True
+        return False
+
+    assert within_limit(fails)
+    assert list_dead(own) == ["other"]

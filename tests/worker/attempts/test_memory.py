@@ -1,0 +1,60 @@
+"""A job process that takes more memory than its bound ends, and the next one runs."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.worker.conftest import LIMIT_S
+from worker.attempts.child import Child, Zygote
+from worker.attempts.memory import MemoryWatch, read_resident_bytes
+
+Spec = Callable[..., Path]
+MB = 1 << 20
+DONE = ("emit", {"event": "done", "path": "/r"})
+
+
+def _end(child: Child) -> tuple[list[str], int | None]:
+    """The names of a child's events, and its exit code."""
+    deadline, seen = time.monotonic() + LIMIT_S, []
+    while not child.ended and time.monotonic() < deadline:
+        seen += [event.event for event in child.events(0.2)]
+    return seen, child.finish()
+
+
+def test_a_process_that_outgrows_its_bound_is_ended_and_the_next_one_runs(
+    zygote: Zygote, spec: Spec
+) -> None:
+    greedy = zygote.spawn(spec(("take", 150 * MB), ("sleep", 600), DONE))
+    with MemoryWatch(greedy, 100 * MB) as watch:
+        seen, status = _end(greedy)
+    assert (seen, status, watch.exceeded) == ([], -9, True)
+    modest = zygote.spawn(spec(("take", 20 * MB), ("sleep", 0.3), DONE))
+    with MemoryWatch(modest, 100 * MB) as watch:
+        assert _end(modest) == (["done"], 0)
+    assert not watch.exceeded
+
+
+@pytest.mark.parametrize("limit", [0, 2000 * MB])
+def test_a_process_within_its_bound_or_without_one_is_left_alone(
+    zygote: Zygote, spec: Spec, limit: int
+) -> None:
+    child = zygote.spawn(spec(("take", 100 * MB), ("sleep", 0.3), DONE))
+    with MemoryWatch(child, limit) as watch:
+        assert _end(child) == (["done"], 0)
+    assert not watch.exceeded
+
+
+def test_what_a_process_could_not_have_is_refused_to_it_before_it_takes_it(
+    zygote: Zygote, spec: Spec
+) -> None:
+    script = (("take", 4000 * MB), DONE)
+    child = zygote.spawn(spec(*script), 1000 * MB)
+    assert _end(child) == (["error"], 1)
+    free = zygote.spawn(spec(("take", 100 * MB), DONE), 1000 * MB)
+    assert _end(free) == (["done"], 0)
+
+
+def test_the_memory_of_a_process_that_is_gone_cannot_be_told() -> None:
+    assert read_resident_bytes(2**22 + 1) is None

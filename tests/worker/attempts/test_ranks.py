@@ -1,0 +1,174 @@
+"""A job on two ranks of gloo through zygote and torchrun: how it ends, and what is left when a rank
+is killed.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "core" / "learning" / "kit"))
+
+from streams import Bench, Learned
+
+from core.contract.jobs.job_event import AnytimeEvent, JobEvent, SnapshotEvent
+from core.database.states import State
+from worker.attempts import ranks
+from worker.attempts.child import Child, Zygote
+from worker.attempts.supervisor import Outcome, Periods, supervise_child
+
+LONG = {"method": "er", "shards": 2, "epochs": 60}
+"""360 steps: they take longer on two ranks than a snapshot takes to be heard of."""
+
+
+class Beat:
+    """A lease that holds, and nobody asks for anything."""
+
+    lost = False
+    asked: State | None = None
+
+
+class Recorder:
+    """Keeps events; calls `on_snapshot` at the first snapshot."""
+
+    def __init__(self, on_snapshot: Callable[[], None]) -> None:
+        self.events: list[JobEvent] = []
+        self.snapshots: list[Path] = []
+        self._on_snapshot = on_snapshot
+
+    def record(self, events: list[JobEvent]) -> None:
+        self.events += events
+
+    def snapshot(self, event: SnapshotEvent) -> None:
+        self.snapshots.append(Path(event.path))
+        if len(self.snapshots) == 1:
+            self._on_snapshot()
+
+    def anytime(self, event: AnytimeEvent) -> bool:
+        return True
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    running = Zygote()
+    yield running
+    running.close()
+
+
+def started(zygote: Zygote, spec: dict[str, Any]) -> Child:
+    out = Path(spec["out"])
+    out.mkdir(parents=True, exist_ok=True)
+    model = {key: spec[key] for key in ("architecture", "image", "scenario")}
+    for name in ("parent", "base"):
+        spec = {**spec, name: {**spec[name], "manifest": {**model, **spec[name]["manifest"]}}}
+    path = out / "spec.json"
+    path.write_text(json.dumps({**spec, "ranks": 2}))
+    return zygote.spawn(path)
+
+
+def ranks_of(pid: int) -> list[int]:
+    """The processes of the ranks that torchrun started, by their rank."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    number = {
+        int(dict(line.split("=", 1) for line in _environment(child) if "=" in line)["RANK"]): int(
+            child
+        )
+        for child in children
+    }
+    return [number[rank] for rank in sorted(number)]
+
+
+def _environment(pid: str) -> list[str]:
+    return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+
+
+def watched(child: Child, recorder: Recorder, snapshot_s: float) -> Outcome:
+    return supervise_child(
+        child, Beat(), recorder, Periods(snapshot_s, 60.0, 120.0, 30.0), lambda: False
+    )
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [
+        pytest.param("rank 0", marks=pytest.mark.campaign),
+        "rank 1",
+        pytest.param("torchrun", marks=pytest.mark.campaign),
+    ],
+)
+def test_a_job_that_lost_a_process_has_died_leaves_none_behind_and_resumes_to_the_same_bits(
+    victim: str, zygote: Zygote, bench: Bench, gone: Callable[[int], bool]
+) -> None:
+    spec = bench.spec(1, None, **LONG)
+    child = started(zygote, spec)
+    seen: list[int] = []
+
+    def kill() -> None:
+        seen.extend([child.pid, *ranks_of(child.pid)])
+        os.kill(seen[("torchrun", "rank 0", "rank 1").index(victim)], signal.SIGKILL)
+
+    recorder = Recorder(kill)
+    outcome = watched(child, recorder, 0.0)
+    assert outcome.ending == "died", outcome
+    assert len(seen) == 3 and all(gone(pid) for pid in seen)
+    again = bench.learn({**spec, "snapshot": str(recorder.snapshots[0])})
+    assert again.digests == bench.learn_task(1, **LONG).digests
+
+
+@pytest.mark.campaign
+def test_a_job_on_two_ranks_ends_as_done_with_the_bits_of_one_process(
+    zygote: Zygote, bench: Bench, gone: Callable[[int], bool]
+) -> None:
+    recipe = {"method": "er", "shards": 2}
+    spec = bench.spec(1, None, **recipe)
+    child = started(zygote, spec)
+    outcome = watched(child, Recorder(lambda: None), 60.0)
+    assert (outcome.ending, outcome.status) == ("done", 0)
+    assert gone(child.pid)
+    found = Learned(spec, [], Path(spec["out"]) / "result")
+    assert found.digests == bench.learn_task(1, **recipe).digests
+
+
+@pytest.mark.campaign
+def test_all_ranks_stop_at_the_same_step(zygote: Zygote, bench: Bench) -> None:
+    spec = bench.spec(1, None, **LONG)
+    child = started(zygote, spec)
+    recorder = Recorder(child.stop)
+    outcome = watched(child, recorder, 0.0)
+    assert (outcome.ending, outcome.status) == ("stopped", 0)
+    again = bench.learn({**spec, "snapshot": str(recorder.snapshots[-1])})
+    assert again.digests == bench.learn_task(1, **LONG).digests
+
+
+@pytest.mark.campaign
+def test_what_is_wrong_with_a_job_is_told_by_the_first_rank(zygote: Zygote, bench: Bench) -> None:
+    bench.architecture, bench.size, bench.n = {"name": "resnet20"}, 8, 10
+    child = started(zygote, bench.spec(1, None, shards=2))
+    outcome = watched(child, Recorder(lambda: None), 60.0)
+    assert outcome.ending == "error" and "BatchNorm" in outcome.event.message, outcome
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"recipe": {}}, 1),
+        ({"recipe": {"shards": 1}, "ranks": 4}, 1),
+        ({"recipe": {"shards": 4}, "ranks": 2}, 2),
+        ({"recipe": {"shards": 4}, "device": "cpu"}, 1),
+        ({"recipe": {"shards": 4}, "device": "cuda:1"}, 1),
+    ],
+)
+def test_a_job_takes_as_many_processes_as_devices_divide_its_shards(
+    spec: dict[str, Any], expected: int
+) -> None:
+    assert ranks.count_processes(spec) == expected

@@ -1,0 +1,79 @@
+"""A process that forks jobs must not have opened CUDA."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from worker.attempts.child import NO_CUDA, Zygote, ZygoteDied
+from worker.devices import cuda_free
+from worker.devices.cuda_free import CudaOpened, find_cuda, require_cuda_free
+
+ROOT = Path(__file__).parents[3]
+MAPS = "7f0000000000-7f0000001000 r-xp 00000000 08:01 42  "
+
+
+@pytest.mark.parametrize(
+    ("maps", "files", "found"),
+    [
+        (
+            [f"{MAPS}/lib/libc.so.6", "7ffc0000-7ffd0000 rw-p 0 00:00 0 [stack]"],
+            ["/dev/null", "socket:[7]"],
+            [],
+        ),
+        (
+            [f"{MAPS}/lib/libcudart.so.12", f"{MAPS}/lib/libtorch_cuda.so"],
+            [],
+            [],
+        ),  # torch's own, closed
+        (
+            [f"{MAPS}/lib/libcuda.so.570.1", f"{MAPS}/lib/libcuda.so.570.1"],
+            [],
+            ["/lib/libcuda.so.570.1"],
+        ),
+        ([f"{MAPS}/lib/libcuda.so.1 (deleted)"], [], ["/lib/libcuda.so.1"]),
+        (
+            [],
+            ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"],
+            ["/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidiactl"],
+        ),
+    ],
+)
+def test_an_open_driver_or_device_is_found(
+    maps: list[str], files: list[str], found: list[str]
+) -> None:
+    assert find_cuda(maps, files) == found
+
+
+def test_the_error_names_what_is_open_and_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_free, "_open_files", lambda: ["/dev/nvidia0"])
+    with pytest.raises(CudaOpened, match=r"has opened CUDA \(/dev/nvidia0\).*sitecustomize"):
+        require_cuda_free()
+
+
+def test_a_zygote_that_cannot_fork_says_why(tmp_path: Path) -> None:
+    program = tmp_path / "zygote.py"
+    program.write_text(
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from worker.devices import cuda_free; from worker.attempts import zygote\n"
+        "cuda_free._open_files = lambda: ['/dev/nvidia0']\n"
+        "zygote.preload = lambda: None\n"
+        "zygote.main(sys.argv[1:])\n"
+    )
+    zygote = Zygote((sys.executable, str(program)))
+    with pytest.raises(ZygoteDied, match="has opened CUDA"):
+        zygote.wait_ready()
+    zygote.close()
+
+
+def test_importing_what_jobs_need_opens_no_cuda() -> None:
+    code = (
+        "from worker.attempts.zygote import preload; preload(); from worker.devices.cuda_free import "
+        "require_cuda_free as f; f()"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
+
+
+def test_torch_counts_devices_without_opening_them() -> None:
+    assert NO_CUDA == {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}

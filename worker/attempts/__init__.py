@@ -1,0 +1,1 @@
+"""One attempt at a job: its process, supervision, reports and folders."""

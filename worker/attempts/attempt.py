@@ -1,0 +1,493 @@
+"""One attempt at one job: run its kind, train in a child process if it asks, or give the job back.
+
+However an attempt ends, exactly one outcome is recorded under the fence: published, finished,
+rejected, failed, stopped, requeued or released. After the loss of the lease nothing is recorded. An
+outage of database or store is never the job's fault: it does not count as a strike.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+
+from core import machine, telemetry
+from core.contract.jobs.job_event import (
+    DoneEvent,
+    ErrorEvent,
+    JobEvent,
+    LogEvent,
+    PhaseEvent,
+    ProgressEvent,
+)
+from core.database.session import Database, is_outage
+from core.database.states import LEASED, State
+from core.database.tables import Job
+from core.errors import (
+    DataHeld,
+    LeaseLost,
+    PerennialError,
+    Rejected,
+    StoreCorrupt,
+    Unavailable,
+    WeightsUnavailable,
+    WrongState,
+)
+from core.execution import progress
+from core.execution.kinds import KINDS, Done, Work
+from core.failpoints import hit_failpoint
+from core.files import disk
+from core.ingest.ingest import Stopped
+from core.jobs.put_off import PutOff
+from core.publishing.publish import publish_result
+from core.scheduling import claim as claims
+from core.scheduling.claim import Claim
+from core.settings import Settings
+from core.storage import Store
+from core.text.steps import Step
+from core.uploads import upload_removal
+from worker.attempts import causes
+from worker.attempts.child import Zygote, ZygoteDied
+from worker.attempts.heartbeat import Heartbeat
+from worker.attempts.memory import MemoryWatch
+from worker.attempts.recorder import Recorder
+from worker.attempts.supervisor import Outcome, Periods, supervise_child
+
+log = structlog.get_logger(__name__)
+
+PUBLISH_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 30.0, 30.0, 60.0, 60.0)
+"""Pauses between attempts to publish during an outage: the training is done and worth waiting
+for."""
+REPORT_FIRST_S, REPORT_LONGEST_S = 0.25, 4.0
+"""First and longest pause between attempts to record the outcome during an outage of the
+database."""
+PROGRESS_S = 1.0
+SLACK_BYTES = 512 << 20
+"""Bytes of address space that a job process reserves and does not use; measured: 100 to 300 MB."""
+HELD = "data-held"
+"""Kind of error of a job process whose recipe holds the batch because of findings."""
+FATAL = frozenset({"data", "code", "non-finite", "export"})
+"""Kinds of error that another attempt would only repeat."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Tools that attempts of one worker share. `zygote` returns a running one; `folder` is scratch
+    space.
+
+    Attributes:
+        is_device_lost: returns True if the device, not the job, caused an error with a given
+            message.
+        device_warning: problem of the device that jobs run on, for their logs; None: there is none.
+    """
+
+    settings: Settings
+    db: Database
+    store: Store
+    zygote: Callable[[], Zygote]
+    folder: Path
+    is_device_lost: Callable[[str], bool] = lambda _message: True
+    device_warning: str | None = None
+
+
+class Attempt:
+    """Run of one claimed job to the end of this attempt.
+
+    Args:
+        stop: returns True if the worker must shut down.
+    """
+
+    def __init__(self, tools: Tools, claim: Claim, stop: Callable[[], bool]) -> None:
+        self._tools = tools
+        self._claim = claim
+        self._stop = stop
+        # The fence is in the name: the files of two attempts at one job never mix.
+        self._folder = tools.folder / f"{claim.job_id}-{claim.fence}"
+        self._kind = KINDS[claim.kind]
+        self._ends_at = float("inf")
+        self._reported_at = 0.0
+        self.outage = False
+        """True if database, store or disk, not the job, ended the attempt."""
+        lease_s = tools.settings.lease_s
+        self._beat = Heartbeat(
+            beat=lambda: claims.renew_lease(tools.db, claim.job_id, claim.fence, lease_s),
+            look=self._read_state,
+            lease_s=lease_s,
+        )
+
+    def wake(self) -> None:
+        """Check the job's state now, because a notification arrived."""
+        self._beat.wake()
+
+    def run(self) -> None:
+        """Run the attempt to its end.
+
+        Raises:
+            LeaseLost: another worker owns the job; nothing was written.
+            sqlalchemy.exc.SQLAlchemyError: the database is out; the lease will run out.
+        """
+        claim = self._claim
+        log.info(
+            "attempt",
+            kind=claim.kind,
+            number=claim.attempt,
+            fence=claim.fence,
+            state=str(claim.state),
+        )
+        try:
+            with self._beat:
+                try:
+                    self._folder.mkdir(parents=True)
+                    self._run_kind()
+                except Stopped:
+                    self._stopped_or_late()
+                except WrongState as error:
+                    self._wrong_state(error)
+                except Rejected as rejected:
+                    log.info("rejected", reason=rejected.detail)
+                    self._reject(rejected)
+                except PutOff as later:
+                    self._put_off(later)
+                except Unavailable as error:
+                    self._give_back("outage", str(error))
+                # The zygote is the worker's own, so its death is no strike of the job.
+                except ZygoteDied as error:
+                    self._give_back("zygote", str(error))
+                # This counts: damage stays, and the job would be claimed again and again.
+                except StoreCorrupt as error:
+                    self._requeue(error.code, error.detail, counts=True)
+                # With the lease gone, nothing may be recorded about the job any more.
+                except LeaseLost:
+                    raise
+                except WeightsUnavailable as error:
+                    self._fail("weights", error.detail)
+                except PerennialError as error:
+                    self._fail("data", error.detail)
+                except OSError as error:
+                    # A full disk is not the job's fault, and another worker may have room.
+                    if disk.is_full(error):
+                        self._give_back("disk", f"The worker's disk is full: {error}")
+                        return
+                    log.exception("attempt failed")
+                    self._requeue("disk", f"{type(error).__name__}: {error}", counts=True)
+                except Exception as error:
+                    if is_outage(error):
+                        self._give_back("outage", "The database did not answer.")
+                        return
+                    log.exception("attempt failed")
+                    detail = f"{type(error).__name__}: {error}"
+                    self._fail("code", detail[:2000])
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        # A task's archive is retained for a retry; such a job's own upload has no other use.
+        if claim.task_id is None:
+            self._forget_upload()
+
+    def _run_kind(self) -> None:
+        tools = self._tools
+        # The database's clock may be set; the limit of this attempt must not move with it.
+        self._ends_at = time.monotonic() + self._left_s()
+        work = Work(
+            tools.db,
+            tools.store,
+            tools.settings,
+            self._claim,
+            self._folder,
+            must_stop=lambda: self._must_stop() or self._is_late(),
+            progress=self._report_progress,
+            begin=self._begin_phase,
+            train=self._train_and_publish,
+            process=self._run_process,
+        )
+        done = self._kind.run(work)
+        if done is not None:
+            self._finish(done)
+
+    def _train_and_publish(self, spec: Path) -> None:
+        """Run the learning process to its end."""
+        made = self._run_process(spec)
+        if made is not None:
+            self._begin_phase("publish")
+            self._publish_version(made)
+
+    def _run_process(self, spec: Path) -> Path | None:
+        """Run a job process to its end; return the folder with its result, None if the end is
+        recorded."""
+        tools, claim = self._tools, self._claim
+        settings = tools.settings
+        left_s = self._left_s()
+        bound = settings.job_bytes
+        on_cpu = _on_cpu(settings, claim)
+        recorder = Recorder(tools.db, tools.store, claim)
+        if tools.device_warning is not None:
+            recorder.record([LogEvent(level="warning", message=tools.device_warning)])
+        # A limit of addresses does not fit CUDA, which reserves far more of them than it uses.
+        child = tools.zygote().spawn(spec, bound + SLACK_BYTES if bound and on_cpu else 0)
+        log.info("job process", pid=child.pid)
+        periods = Periods(
+            settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s, left_s
+        )
+        with MemoryWatch(child, bound) as memory:
+            outcome = supervise_child(child, self._beat, recorder, periods, self._stop)
+        error = outcome.event if isinstance(outcome.event, ErrorEvent) else None
+        refused = error is not None and error.kind == "memory" and on_cpu
+        # The kernel may refuse the allocation, or the watch end the process: one message for both.
+        if bound and (refused or (memory.exceeded and outcome.ending == "died")):
+            log.warning("job process outgrew its memory", pid=child.pid, bound=bound)
+            self._fail("memory", causes.explain_outgrown(bound, self._kind.advice))
+            return None
+        return self._conclude_outcome(outcome)
+
+    def _left_s(self) -> float:
+        """Return the seconds that the job may still run."""
+        max_seconds, db = self._kind.longest_s(self._tools.settings), self._tools.db
+        if not max_seconds:
+            return float("inf")
+        with db.read() as session:
+            return max_seconds - progress.count_seconds(
+                session, self._claim.job_id, db.now(session), max_seconds
+            )
+
+    def _report_progress(self, phase: str, done: int, total: int) -> None:
+        """Write the progress of the job, at most once a second; an outage is ignored."""
+        now = time.monotonic()
+        if now - self._reported_at < PROGRESS_S or self._beat.lost:
+            return
+        self._reported_at = now
+        self._record_event(ProgressEvent(phase=phase, step=done, total_steps=total, images=done))
+
+    def _begin_phase(self, phase: str) -> None:
+        """Write that a phase begins; an outage is ignored."""
+        if not self._beat.lost:
+            self._record_event(PhaseEvent(phase=phase))
+
+    def _record_event(self, event: JobEvent) -> None:
+        try:
+            progress.record_events(self._tools.db, self._claim, [event])
+        except SQLAlchemyError as error:
+            if not is_outage(error):
+                raise
+
+    def _must_stop(self) -> bool:
+        return self._beat.lost or self._beat.asked is not None or self._stop()
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._ends_at
+
+    def _conclude_outcome(self, outcome: Outcome) -> Path | None:
+        log.info("job process ended", ending=outcome.ending, status=outcome.status)
+        match outcome.event:
+            # A child may report a result and still be ended by force: the ending decides.
+            case DoneEvent() if outcome.ending == "done":
+                return outcome.event.path
+            case ErrorEvent() if outcome.ending == "error":
+                self._conclude_error(outcome.event)
+                return None
+        match outcome.ending:
+            case "stopped" | "cancelled":
+                self._record_stop()
+            case "lost":
+                raise LeaseLost(
+                    f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost."
+                )
+            case "stalled":
+                seconds = self._tools.settings.stall_s
+                self._requeue(
+                    "stalled", f"The job process made no progress for {seconds:g} s.", counts=True
+                )
+            case "overtime":
+                self._fail_late()
+            case _:
+                self._requeue("died", causes.explain_death(outcome.status), counts=True)
+        return None
+
+    def _conclude_error(self, error: ErrorEvent) -> None:
+        log.warning(
+            "job process failed", kind=error.kind, message=error.message, trace=error.traceback
+        )
+        if error.kind == HELD:
+            self._hold_back(error.message)
+        elif error.kind in FATAL:
+            self._fail(error.kind, error.message)
+        elif error.kind == "disk":
+            self._give_back("disk", f"The worker's disk is full: {error.message}")
+        elif error.kind == "device":
+            self._conclude_device_error(error)
+        else:
+            self._lack_memory(error)
+
+    def _conclude_device_error(self, error: ErrorEvent) -> None:
+        """Record the end after a device error: no strike if the device is lost, else the job is at
+        fault."""
+        if self._tools.is_device_lost(error.message):
+            self._give_back("device", f"The worker's device cannot be used: {error.message}")
+            return
+        reason = f"The job made an error on the device, which works for others: {error.message}"
+        self._requeue("device", reason, counts=True)
+
+    def _lack_memory(self, error: ErrorEvent) -> None:
+        detail = causes.explain_out_of_memory(error, self._claim.device, self._kind.advice)
+        short = f"Out of memory: {error.message}"
+        state = self._report_outcome(
+            lambda: claims.lack_memory(self._tools.db, self._claim, short, detail)
+        )
+        log.warning("out of memory", reason=detail, state=str(state))
+        _count_end("failed" if state is State.FAILED else "requeued", "memory")
+
+    def _publish_version(self, result: Path) -> None:
+        """Publish the version, waiting out an outage while the lease holds and no stop is
+        requested.
+        """
+        pauses = iter(PUBLISH_PAUSES_S)
+        while True:
+            try:
+                cache = self._tools.settings.make_folder("cache")
+                made = publish_result(self._tools.db, self._tools.store, self._claim, result, cache)
+            except (SQLAlchemyError, Unavailable) as error:
+                if isinstance(error, SQLAlchemyError) and not is_outage(error):
+                    raise
+                pause = next(pauses, None)
+                # The job is given back without a strike, and resumes from its last snapshot.
+                if pause is None:
+                    raise
+                log.warning("cannot publish yet", error=type(error).__name__)
+                until = time.monotonic() + pause
+                while time.monotonic() < until:
+                    if self._must_stop():
+                        raise
+                    # Short steps, so that a cancellation is noticed within a pause of a minute.
+                    time.sleep(0.1)
+            else:
+                log.info(made.status, version=made.number)
+                _count_end(made.status)
+                return
+
+    def _record_stop(self) -> None:
+        """Record that the work has stopped: on request of a person, or because this worker shuts
+        down."""
+        if self._beat.lost:
+            raise LeaseLost(
+                f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost."
+            )
+        hit_failpoint("release-asked")
+        state = self._report_outcome(lambda: claims.complete_stop(self._tools.db, self._claim))
+        log.info("stopped", state=str(state))
+        _count_end("stopped", str(state))
+
+    def _stopped_or_late(self) -> None:
+        # A person who stops the job at its last moment must not see it fail.
+        if self._is_late() and not self._must_stop():
+            self._fail_late()
+        else:
+            self._record_stop()
+
+    def _fail_late(self) -> None:
+        self._fail(
+            "time",
+            causes.explain_overtime(self._kind.longest_s(self._tools.settings), self._kind.advice),
+        )
+
+    def _finish(self, done: Done) -> None:
+        self._report_outcome(lambda: claims.finish(self._tools.db, self._claim, done))
+        log.info("finished")
+        _count_end("finished")
+
+    def _forget_upload(self) -> None:
+        """Delete the uploaded archive; the sweep does it if this attempt cannot."""
+        try:
+            upload_removal.forget(self._tools.db, self._tools.store, self._claim.job_id)
+        except (SQLAlchemyError, PerennialError, OSError) as error:
+            # The job has ended already: an error here must not change how.
+            log.warning("upload not deleted yet", error=type(error).__name__)
+
+    def _wrong_state(self, error: WrongState) -> None:
+        """Handle a pause or cancel that arrived between two checks."""
+        # In any other state, this attempt is wrong about its own job, which is a fault to be seen.
+        if error.extra.get("state") not in (str(State.PAUSING), str(State.CANCELLING)):
+            raise error
+        self._record_stop()
+
+    def _requeue(self, cause: str, error: str, *, counts: bool) -> None:
+        state = self._report_outcome(
+            lambda: claims.requeue(self._tools.db, self._claim, error, counts=counts)
+        )
+        log.warning("attempt lost", cause=cause, reason=error, state=str(state), counts=counts)
+        _count_end("failed" if state is State.FAILED else "requeued", cause)
+
+    def _put_off(self, later: PutOff) -> None:
+        reason, seconds = str(later), later.seconds
+        state = self._report_outcome(
+            lambda: claims.put_off(self._tools.db, self._claim, reason, seconds)
+        )
+        log.info("put off", reason=reason, state=str(state))
+        _count_end("put off")
+
+    def _give_back(self, cause: str, error: str) -> None:
+        """Give the job back after an outage: no strike."""
+        self.outage = True
+        self._requeue(cause, error, counts=False)
+
+    def _fail(self, kind: str, error: str) -> None:
+        self._report_outcome(lambda: claims.fail(self._tools.db, self._claim, kind, error))
+        _count_end("failed", kind)
+
+    def _reject(self, reason: Rejected) -> None:
+        self._report_outcome(lambda: claims.reject(self._tools.db, self._claim, reason))
+        _count_end("rejected", reason.code)
+
+    def _hold_back(self, findings: str) -> None:
+        """Reject the batch because of findings, with the request that learns it all the same.
+
+        The request contains the recipe that the batch came with.
+        """
+        with self._tools.db.read() as session:
+            override = session.get_one(Job, self._claim.job_id).recipe_override
+        body = {"recipe": {**override, "data_report": "warn"}}
+        as_it_is = Step("POST", f"/v1/jobs/{self._claim.job_id}/retry", body=body)
+        self._reject(
+            DataHeld(
+                f'{findings} Nothing was learned, since the recipe says "data_report": "hold". '
+                f"Correct the batch "
+                f"and send it again; or learn it as it is: {as_it_is}."
+            )
+        )
+
+    def _report_outcome(self, report: Callable[[], State]) -> State:
+        """Record how the attempt ended; retried while the database is out, or it would count as
+        lost."""
+        pause = REPORT_FIRST_S
+        while True:
+            try:
+                return report()
+            except SQLAlchemyError as error:
+                # A worker that shuts down cannot wait; its lease runs out instead.
+                if not is_outage(error) or self._stop():
+                    raise
+                log.warning("cannot report the outcome yet", error=type(error).__name__)
+            time.sleep(pause)
+            pause = min(2 * pause, REPORT_LONGEST_S)
+
+    def _read_state(self) -> State | None:
+        with self._tools.db.read() as session:
+            row = session.execute(
+                # Under another fence, the row belongs to another claim.
+                select(Job.state).where(
+                    Job.id == self._claim.job_id, Job.fence == self._claim.fence
+                )
+            ).scalar_one_or_none()
+        state = None if row is None else State(row)
+        # A job that is not leased any more has been taken back, so this lease is lost.
+        return state if state in LEASED else None
+
+
+def _count_end(outcome: str, cause: str = "") -> None:
+    telemetry.ATTEMPTS.labels(outcome, cause).inc()
+
+
+def _on_cpu(settings: Settings, claim: Claim) -> bool:
+    device = settings.device if claim.device == "auto" else claim.device
+    return device == "cpu" or (device == "auto" and not machine.with_cuda())

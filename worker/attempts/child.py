@@ -1,0 +1,311 @@
+"""The worker's side of a job process: start it through the zygote, communicate with it, end it.
+
+The worker holds the only write end of the control pipe. When the worker dies, in whatever way, the
+pipe closes and the child exits. Events arrive as JSON lines; the end of that pipe is the end of the
+child.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+import structlog
+
+from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.job_event import JobEvent, event_of
+from core.processes import helper_process
+
+log = structlog.get_logger(__name__)
+
+
+class ZygoteMessage(TypedDict, total=False):
+    """A line from the zygote: it is `ready`; it has forked `pid`; `pid` has ended with `status`; it
+    ends because of `error`.
+    """
+
+    ready: bool
+    pid: int
+    status: int
+    error: str
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+READY_S = 120.0
+"""Seconds to wait for the zygote's imports, which may take long on a cold disk."""
+SPAWN_S = 20.0
+CLOSE_S = 0.3
+"""Seconds to wait for the zygote to end.
+
+While it still imports, it does not notice that its socket closed.
+"""
+LINE_BYTES = 64 << 20
+"""Maximum size of an event line; a child that sends a longer one is ended."""
+
+MALLOC = {
+    # Otherwise, glibc returns large blocks at every step and faults them in again; measured
+    # 1.13-1.15 x.
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
+    "MALLOC_TOP_PAD_": str(256 << 20),
+}
+CUBLAS = {
+    # Read when CUDA starts. With buffers of a fixed size, products have the same bits each time.
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+}
+NO_CUDA = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""Makes torch count devices by NVML, which leaves CUDA closed.
+
+A fork of a process with CUDA open could not use it. See `worker.devices.cuda_free`.
+"""
+COMMAND = (sys.executable, "-m", "worker.attempts.zygote")
+
+
+class ZygoteDied(Exception):
+    """The zygote ended, or did not answer in time; start another one for the next attempt."""
+
+
+class Zygote:
+    """A running zygote process.
+
+    Args:
+        command: command that starts it; the number of an inherited socket is appended.
+        inherited: descriptors that it and its children keep open.
+    """
+
+    def __init__(self, command: Sequence[str] = COMMAND, inherited: Sequence[int] = ()) -> None:
+        # A socket and not a pipe: descriptors travel over it, and its closing ends the zygote.
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            self._process = subprocess.Popen(
+                [*command, str(theirs.fileno())],
+                pass_fds=[theirs.fileno(), *inherited],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
+                env=helper_process.build_environment(
+                    **MALLOC,
+                    **CUBLAS,
+                    **NO_CUDA,
+                    # OpenBLAS would start threads at its import, and threads do not survive a fork.
+                    OPENBLAS_NUM_THREADS="1",
+                ),
+                start_new_session=True,  # a terminal's Ctrl-C is for the worker alone
+            )
+        self._socket = ours
+        self._buffer = b""
+        self._statuses: dict[int, int] = {}
+        self._ready = False
+
+    @property
+    def pid(self) -> int:
+        """Id of the process that children are forked from."""
+        return self._process.pid
+
+    def wait_ready(self, timeout_s: float = READY_S) -> None:
+        """Wait until children can be forked at once.
+
+        Raises:
+            ZygoteDied: the zygote ended or took longer.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not self._ready:
+            self._ready = bool(self._read_message(deadline).get("ready"))
+
+    def is_alive(self) -> bool:
+        """Return True if the process is still running."""
+        return self._process.poll() is None
+
+    def spawn(self, spec: Path, data_bytes: int = 0) -> "Child":
+        """Fork a child that runs the job described by the file `spec`.
+
+        Args:
+            data_bytes: bytes that it may allocate beyond its size at the fork (`RLIMIT_DATA`); 0
+                for no limit.
+
+        Raises:
+            ZygoteDied: no child could be started.
+        """
+        self.wait_ready()
+        # Other processes of this worker must not inherit the ends, or the pipes would never close.
+        event_read, event_write = os.pipe2(os.O_CLOEXEC)
+        control_read, control_write = os.pipe2(os.O_CLOEXEC)
+        try:
+            request = json.dumps({"spec": str(spec), "data_bytes": data_bytes}).encode()
+            socket.send_fds(self._socket, [request], [event_write, control_read])
+            pid = self._wait_for_pid(time.monotonic() + SPAWN_S)
+        except (OSError, ZygoteDied) as error:
+            os.close(event_read)
+            os.close(control_write)
+            raise ZygoteDied(str(error)) from error
+        finally:
+            # The child has copies; with this one open, the pipe's end would never be seen.
+            os.close(event_write)
+            os.close(control_read)
+        return Child(self, pid, event_read, control_write)
+
+    def wait_for_status(self, pid: int, timeout_s: float) -> int | None:
+        """Return a child's exit code (negative: its signal), or None if it cannot be found out."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            while pid not in self._statuses:
+                self._read_message(deadline)
+        except ZygoteDied:
+            return None
+        return self._statuses.pop(pid)
+
+    def close(self) -> None:
+        """End the zygote and wait; a running child ends by its control pipe, not by this."""
+        # A closed socket is the request to end.
+        self._socket.close()
+        try:
+            self._process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _wait_for_pid(self, deadline: float) -> int:
+        while True:
+            message = self._read_message(deadline)
+            # Earlier children may end at any moment, and their statuses come in between.
+            if "pid" in message and "status" not in message:
+                return int(message["pid"])
+
+    def _read_message(self, deadline: float) -> ZygoteMessage:
+        """Return the next message, and record the statuses of ended children.
+
+        Raises:
+            ZygoteDied: the zygote ended or did not answer until the deadline.
+        """
+        while b"\n" not in self._buffer:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0 or not select.select([self._socket], [], [], remaining_s)[0]:
+                raise ZygoteDied("The zygote did not answer in time.")
+            try:
+                data = self._socket.recv(4096)
+            except OSError as error:
+                raise ZygoteDied(f"The zygote's socket failed: {error}.") from error
+            if not data:
+                raise ZygoteDied("The zygote ended.")
+            self._buffer += data
+        message_line, self._buffer = self._buffer.split(b"\n", 1)
+        message: ZygoteMessage = json.loads(message_line)
+        if "error" in message:
+            raise ZygoteDied(message["error"])
+        if "status" in message:
+            self._statuses[int(message["pid"])] = int(message["status"])
+        return message
+
+
+class Child:
+    """A running job process, made by `Zygote.spawn`."""
+
+    def __init__(self, zygote: Zygote, pid: int, event_fd: int, control_fd: int) -> None:
+        self.pid = pid
+        self._zygote = zygote
+        self._event_fd = event_fd
+        self._control_fd: int | None = control_fd
+        self._buffer = b""
+        self.ended = False
+        # With a process descriptor, a signal never reaches another process that got the same
+        # number.
+        try:
+            self._pidfd: int | None = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._pidfd = None
+
+    def fileno(self) -> int:
+        """Return the descriptor of the event pipe, for `select`."""
+        return self._event_fd
+
+    def events(self, timeout_s: float) -> list[JobEvent]:
+        """Return the events that arrive within `timeout_s` seconds.
+
+        Sets `ended` at the end of the pipe.
+        """
+        if self.ended or not select.select([self._event_fd], [], [], timeout_s)[0]:
+            return []
+        data = os.read(self._event_fd, 1 << 20)
+        if not data:
+            self.ended = True
+            return []
+        *event_lines, self._buffer = (self._buffer + data).split(b"\n")
+        # A line without an end would otherwise fill the worker's memory.
+        if len(self._buffer) > LINE_BYTES:
+            self.kill()
+            self._buffer = b""
+        return [
+            event for event_line in event_lines if (event := _parse_event(event_line)) is not None
+        ]
+
+    def snapshot(self) -> None:
+        """Ask the process for a snapshot at the next step; training goes on."""
+        self._send_control(ControlRequest.SNAPSHOT)
+
+    def anytime(self) -> None:
+        """Ask the process for its best validated state at the next step; training goes on."""
+        self._send_control(ControlRequest.ANYTIME)
+
+    def stop(self) -> None:
+        """Ask the process for a snapshot at the next step and an orderly end."""
+        self._send_control(ControlRequest.STOP)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self._pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def finish(self, timeout_s: float = 5.0) -> int | None:
+        """Close the pipes, wait for the end (by force after `timeout_s`), return the exit code."""
+        deadline = time.monotonic() + timeout_s
+        while not self.ended and time.monotonic() < deadline:
+            self.events(max(0.0, deadline - time.monotonic()))
+        self._close_control()  # a child that still runs exits now
+        if not self.ended:
+            self.kill()
+        status = self._zygote.wait_for_status(self.pid, 5.0)
+        os.close(self._event_fd)
+        if self._pidfd is not None:
+            if status is None:
+                self.kill()
+                select.select([self._pidfd], [], [], 5.0)  # readable when the process is gone
+            os.close(self._pidfd)
+            self._pidfd = None
+        return status
+
+    def _send_control(self, request: ControlRequest) -> None:
+        if self._control_fd is not None:
+            # it has just ended, and the event pipe tells how
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._control_fd, request.value.encode())
+
+    def _close_control(self) -> None:
+        if self._control_fd is not None:
+            os.close(self._control_fd)
+            self._control_fd = None
+
+
+def _parse_event(line: bytes) -> JobEvent | None:
+    """Return the event in a line, or None if the line is something else."""
+    try:
+        return event_of(line)
+    except ValueError:
+        log.warning("not an event", line=line[:200].decode(errors="replace"))
+        return None
+
+
+def _has_fileno(stream: Any) -> bool:
+    try:
+        return int(stream.fileno()) >= 0
+    except (AttributeError, OSError, ValueError):
+        return False

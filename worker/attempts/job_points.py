@@ -1,0 +1,26 @@
+"""Failpoints of a job process, by the events that it reports; crash tests end it there."""
+
+from core.contract.jobs.job_event import JobEvent, PhaseEvent
+from core.failpoints import fail_device, hit_failpoint
+
+FAILPOINTS = {
+    "train": "job-train",
+    "check": "export-written",
+    "snapshot": "job-snapshot",
+    "consolidate": "job-consolidate",
+    "evaluate": "job-evaluate",
+    "done": "job-done",
+}
+"""Failpoint that a job reaches just before it reports a phase or an event."""
+
+
+def die_if_armed(event: JobEvent) -> None:
+    """Trigger the failpoint of an event, if it is armed.
+
+    The learning code itself knows no failpoints.
+    """
+    point = FAILPOINTS.get(event.phase if isinstance(event, PhaseEvent) else event.event)
+    if point is not None:
+        hit_failpoint(point)
+    if point == "job-train":
+        fail_device()

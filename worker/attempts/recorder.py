@@ -1,0 +1,129 @@
+"""Recording of a job process's reports by its worker: progress, snapshots, best states."""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from core import telemetry
+from core.contract.jobs.job_event import (
+    AnytimeEvent,
+    DataEvent,
+    JobEvent,
+    PhaseEvent,
+    ProgressEvent,
+    SnapshotEvent,
+)
+from core.database.session import Database, is_outage
+from core.errors import Unavailable
+from core.execution import progress, snapshots
+from core.publishing import anytime
+from core.scheduling.claim import Claim
+from core.storage import Store
+
+log = structlog.get_logger(__name__)
+
+KEPT_EVENTS = 5_000
+"""Maximum number of events kept during an outage of the database; the oldest are dropped."""
+
+
+class Recorder:
+    """Writes a child's events under the fence.
+
+    During an outage it keeps events and skips states.
+    """
+
+    def __init__(self, db: Database, store: Store, claim: Claim) -> None:
+        self._db = db
+        self._store = store
+        self._claim = claim
+        self._kept: list[JobEvent] = []
+        self._inspected_at: float | None = None
+        # number of images, and the time of that report
+        self._trained: tuple[int, float] | None = None
+
+    def record(self, events: list[JobEvent]) -> None:
+        """Write events, after those kept during an outage.
+
+        Of these only the newest `KEPT_EVENTS` remain.
+
+        Raises:
+            LeaseLost: the job belongs to another claim.
+        """
+        self._count_trained(events)
+        # Added before the write, so that an outage loses nothing.
+        self._kept += [self._add_duration(event) for event in events]
+        try:
+            progress.record_events(self._db, self._claim, self._kept)
+        except SQLAlchemyError as error:
+            if not is_outage(error):
+                raise
+            log.warning("progress waits for the database", events=len(self._kept))
+            # A long outage must not fill the memory of a worker whose job goes on.
+            del self._kept[:-KEPT_EVENTS]
+        else:
+            self._kept = []
+
+    def _count_trained(self, events: list[JobEvent]) -> None:
+        """Count the images trained on since the last report, and the time taken, for Prometheus."""
+        now = time.monotonic()
+        for event in events:
+            if isinstance(event, PhaseEvent):
+                # after resuming, the first report shows the position
+                resumed = self._claim.snapshot is not None
+                self._trained = (0, now) if event.phase == "train" and not resumed else None
+            elif isinstance(event, ProgressEvent) and event.phase == "train":
+                if self._trained is not None:
+                    telemetry.TRAINING_IMAGES.inc(max(0, event.images - self._trained[0]))
+                    telemetry.TRAINING_SECONDS.inc(now - self._trained[1])
+                self._trained = event.images, now
+
+    def _add_duration(self, event: JobEvent) -> JobEvent:
+        """Return an event.
+
+        A report on a batch's images gets its duration, since a job process has no clock.
+        """
+        now = time.monotonic()
+        if isinstance(event, PhaseEvent):
+            self._inspected_at = now if event.phase == "inspect" else None
+        if isinstance(event, DataEvent) and self._inspected_at is not None:
+            cost_s = round(now - self._inspected_at, 2)
+            return event.model_copy(update={"report": {**event.report, "cost_s": cost_s}})
+        return event
+
+    def snapshot(self, event: SnapshotEvent) -> None:
+        """Register a snapshot's folder and delete it.
+
+        After an outage, the next snapshot will do.
+        """
+        path = event.path
+        self._register_state(
+            path, lambda: snapshots.register(self._db, self._store, self._claim, path, event)
+        )
+
+    def anytime(self, event: AnytimeEvent) -> bool:
+        """Register the folder of the best state so far and delete it.
+
+        Return False if it was not registered.
+        """
+        path = event.path
+        return self._register_state(
+            path, lambda: anytime.register(self._db, self._store, self._claim, path)
+        )
+
+    def _register_state(self, path: Path, register: Callable[[], None]) -> bool:
+        """Register a folder's state and delete the folder; return False after an outage."""
+        try:
+            register()
+        except (SQLAlchemyError, Unavailable) as error:
+            if isinstance(error, SQLAlchemyError) and not is_outage(error):
+                raise
+            log.warning("state not kept", folder=path.name, error=type(error).__name__)
+            return False
+        finally:
+            # States can be large, and the next one replaces this in any case.
+            shutil.rmtree(path, ignore_errors=True)
+        return True

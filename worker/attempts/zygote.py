@@ -1,0 +1,185 @@
+"""The process that forks job children: it imports torch once and never runs it.
+
+A child forked from it takes its first optimizer step within hundredths of a second instead of
+seconds. It runs no operation and never opens CUDA, since neither survives a fork. The worker
+communicates with it over one socket. A request is a JSON line (`{"spec", "data_bytes"}`) with two
+descriptors (the write end of the event pipe, the read end of the control pipe). Responses are JSON
+lines `{"ready"}`, `{"pid"}` and `{"pid", "status"}`, or `{"error"}` if it cannot serve. The zygote
+ends when the socket closes, since the worker is gone then.
+
+Run it as `python -m worker.attempts.zygote FD`.
+"""
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypedDict
+
+from worker.attempts.job_points import die_if_armed
+from worker.devices.cuda_free import CudaOpened, require_cuda_free
+
+ChildMain = Callable[[str, int, int], int]
+"""Function `main(spec_path, out_fd, control_fd)` that a job child runs; it returns the exit status.
+"""
+
+PRELOADED = ("torch", "core.learning.training.job", "core.learning.export.job")
+REQUEST_BYTES = 65_536
+OOM_SCORE = 500
+"""Added to a child's OOM score, so that a machine short of memory ends a job before a service."""
+CHILD_CRASHED = 70
+
+
+class Request(TypedDict):
+    """A request to run the job of a specification file.
+
+    `data_bytes` limits its allocations, and 0 means no limit.
+    """
+
+    spec: str
+    data_bytes: int
+
+
+def preload() -> ChildMain:
+    """Import everything that a job needs, and return its main function."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    from core.learning.export import job as export_job
+    from core.learning.training import job
+    from worker.attempts import ranks
+
+    def main(spec_path: str, out_fd: int, control_fd: int) -> int:
+        """Run the work of the specification: learn a task, or export a version."""
+        spec = json.loads(Path(spec_path).read_text())
+        exports = spec.get("work") == "export"
+        if not exports and (count := ranks.count_processes(spec)) > 1:
+            ranks.replace_process(count, spec_path, out_fd, control_fd)
+        work = export_job.main if exports else job.main
+        return work(spec_path, out_fd, control_fd, before=die_if_armed)
+
+    return main
+
+
+def serve(server: socket.socket, child_main: ChildMain) -> None:
+    """Fork a child for each request until the other end of `server` closes."""
+    # `set_wakeup_fd` takes no descriptor that could block.
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    # a handler must exist for the wake-up to work
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    signal.set_wakeup_fd(wake_write)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl-C
+    # Garbage collection would touch, and therefore copy, the pages that children share with this
+    # process.
+    gc.collect()
+    gc.disable()
+    gc.freeze()
+    _send_message(server, {"ready": True, "pid": os.getpid()})
+    sources: list[socket.socket | int] = [server, wake_read]
+    while True:
+        readable, _, _ = select.select(sources, [], [])
+        if wake_read in readable:
+            with contextlib.suppress(BlockingIOError):
+                os.read(wake_read, 4096)
+            _report_ended(server)
+        if server in readable:
+            try:
+                data, fds, _flags, _address = socket.recv_fds(server, REQUEST_BYTES, 2)
+            except ConnectionResetError:  # closed while a message of ours was unread
+                return
+            if not data:
+                return
+            pid = os.fork()
+            if pid == 0:
+                # The pipe is shared after the fork: the child's signals must not wake the zygote.
+                signal.set_wakeup_fd(-1)
+                for fd in (wake_read, wake_write):
+                    os.close(fd)
+                _run_child(server, child_main, json.loads(data), fds)
+            # Only the child uses them; open here, they would hide its end from the worker.
+            for fd in fds:
+                os.close(fd)
+            _send_message(server, {"pid": pid})
+
+
+def _run_child(
+    server: socket.socket, child_main: ChildMain, request: Request, fds: list[int]
+) -> None:
+    """Run one job in the forked process, and leave without the parent's clean-up."""
+    status = CHILD_CRASHED
+    try:
+        # Open in a job, the socket would hide the zygote's end from the worker.
+        server.close()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
+        _limit_allocations(request["data_bytes"])
+        gc.enable()
+        out_fd, control_fd = fds
+        status = child_main(request["spec"], out_fd, control_fd)
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()  # the job reports through its event pipe; this is the last resort
+        raise  # has no effect, since the exit below comes first
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _limit_allocations(data_bytes: int) -> None:
+    """Limit this process's allocations, so that a larger one fails with a clear error."""
+    if data_bytes:
+        pages = int(Path("/proc/self/statm").read_text().split()[5])  # data and stack at the fork
+        limit = pages * resource.getpagesize() + data_bytes
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def _report_ended(server: socket.socket) -> None:
+    """Report the children that have ended."""
+    # One signal may stand for several children that have ended.
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        _send_message(server, {"pid": pid, "status": os.waitstatus_to_exitcode(status)})
+
+
+def _send_message(server: socket.socket, message: dict[str, object]) -> None:
+    """Send a message to the worker; end if it is gone."""
+    try:
+        server.sendall(json.dumps(message).encode() + b"\n")
+    except OSError:
+        os._exit(0)  # the worker is gone
+
+
+def main(arguments: list[str]) -> None:
+    """Serve on the inherited descriptor that the first argument names."""
+    server = socket.socket(fileno=int(arguments[0]))
+    # Programs that a job starts must not hold the worker's socket.
+    server.set_inheritable(False)
+    child_main = preload()
+    try:
+        require_cuda_free()
+    except CudaOpened as error:
+        _send_message(server, {"error": str(error)})
+        raise SystemExit(str(error)) from error
+    serve(server, child_main)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Devices of a worker, and checks of torch and CUDA."""

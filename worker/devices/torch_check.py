@@ -1,0 +1,165 @@
+"""Check that torch and torchvision can be imported together, before anything is started.
+
+A mismatched pair is otherwise noticed only when a job fails. The imports take seconds, so they are
+tried in a process of its own (`python -m worker.devices.torch_check`), in parallel with the other
+preparations. A pair that passed is not tried again until one of its files changes.
+"""
+
+import hashlib
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata, util
+from pathlib import Path
+from typing import NoReturn
+
+from core.errors import Unavailable
+from core.processes import helper_process
+from core.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+CHECK_S = 600.0
+"""Seconds for the imports. The first ones compile PyTorch's files, which takes minutes on a busy
+machine.
+"""
+ERROR_CHARACTERS = 300
+FIRST_START = (
+    "First start: PyTorch is imported, to check it. This can take minutes if its files were never "
+    "compiled before; later starts take seconds."
+)
+_IMPORTS = ("torch", "torchvision")
+_SHIM = ROOT / "core" / "learning" / "torchvision_import.py"
+
+
+@contextmanager
+def torch_checked(settings: Settings) -> Iterator[None]:
+    """Check while the block runs.
+
+    An error of the check replaces any error of the block, which may follow from it.
+
+    Raises:
+        Unavailable: the pair cannot be imported; the message has the reason and the command that
+            repairs it.
+    """
+    if is_checked(settings):
+        yield
+        return
+    passed_file = _passed_file(settings)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "worker.devices.torch_check"],
+        cwd=ROOT,
+        env=helper_process.build_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        _require_passed(process)
+        # Only after the check has passed: a failed one is repeated at the next start.
+        passed_file.touch()
+
+
+def is_checked(settings: Settings) -> bool:
+    """Return True if the installed pair has passed, so that it is not imported again."""
+    return _passed_file(settings).exists()
+
+
+def _passed_file(settings: Settings) -> Path:
+    """Return the file that marks the installed pair as good."""
+    return settings.make_folder("catalogue") / f"torch-{_compute_fingerprint()}"
+
+
+def main() -> int:
+    """Import both as a job does; print which one failed and why.
+
+    Return 0 if both can be imported.
+    """
+    for name in _IMPORTS:
+        try:
+            if name == "torch":
+                importlib.import_module("torch")
+            else:  # as the networks do, since it needs help with a CPU build of torch
+                importlib.import_module("core.learning.torchvision_import").torchvision_models()
+        except Exception as error:  # noqa: BLE001 - any error of these imports is reported
+            print(json.dumps({"name": name, "error": _first_line(error)}))
+            return 1
+    return 0
+
+
+def _require_passed(process: "subprocess.Popen[bytes]") -> None:
+    """Wait for the check.
+
+    Raises:
+        Unavailable: it failed.
+    """
+    try:
+        output, _ = process.communicate(timeout=CHECK_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        _raise_unavailable("torch", f"the import takes longer than {CHECK_S:.0f} s")
+    if process.returncode == 0:
+        return
+    try:
+        failure = json.loads(output.splitlines()[-1])
+    except (ValueError, IndexError):
+        _raise_unavailable("torch", f"the import ended with status {process.returncode}")
+    _raise_unavailable(failure["name"], failure["error"])
+
+
+def _raise_unavailable(name: str, error: str) -> NoReturn:
+    python, pins = sys.executable, ROOT / "constraints.txt"
+    install = f"{python} -m pip install -c {pins}"
+    if any(_version(one) is None for one in _IMPORTS):
+        missing = " and ".join(one for one in _IMPORTS if _version(one) is None)
+        problem = f"{missing} {'are' if ' and ' in missing else 'is'} not installed for {python}"
+    else:
+        pair = " and ".join(f"{one} {_version(one)}" for one in _IMPORTS)
+        problem = f"{pair} do not work together: importing {name} says “{error.rstrip('.')}”"
+        # Both are installed, so pip would do nothing; their dependencies may stay as they are.
+        install += " --force-reinstall --no-deps"
+    raise Unavailable(
+        f"Perennial cannot start: {problem}. The two must be built for each other. Run\n\n"
+        f"    {install} torch torchvision\n\n"
+        "(with --index-url URL for the index of a CPU-only or CUDA build), then start again."
+    )
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _compute_fingerprint() -> str:
+    """Return a digest of the Python, the installed files and our import code.
+
+    Nothing is imported for it.
+    """
+    digest = hashlib.sha256(f"{sys.executable} {sys.version}".encode())
+    # Our own import code decides, too, whether the pair can be imported.
+    digest.update(_SHIM.read_bytes())
+    for name in _IMPORTS:
+        spec = util.find_spec(name)
+        origin = Path(spec.origin) if spec is not None and spec.origin is not None else None
+        for path in () if origin is None else (origin, origin.with_name("version.py")):
+            file_status = path.stat() if path.exists() else None
+            digest.update(
+                f"{path} {file_status and (file_status.st_size, file_status.st_mtime_ns)}\n".encode()
+            )
+    return digest.hexdigest()[:32]
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:ERROR_CHARACTERS]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
