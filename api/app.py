@@ -1,7 +1,7 @@
 """The API process: `uvicorn --factory api.app:create_app`.
 
 Assembles the parts of the service and manages their lifetimes. It holds no rules of its own: routes
-translate HTTP, and `core.requests` decides. It never imports torch.
+translate HTTP, and the rooms of `core` decide. It never imports torch.
 """
 
 import copy

@@ -2,7 +2,7 @@
 
 Every line is written in the transaction of the event it describes, so no line is missing or untrue.
 Lines about changes of a job's state are made here; lines about decoding and learning are made in
-`core.execution`.
+`core.execution` and `core.publishing`.
 """
 
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Rows, stores and fake child results for the tests of `core.execution`; nothing here learns
+"""Rows, stores and fake child results for the tests of what workers do; nothing here learns
 anything.
 """
 

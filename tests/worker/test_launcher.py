@@ -183,6 +183,9 @@ def test_the_api_never_loads_the_learning_code_or_what_sends(tmp_path: Path) -> 
         "celery",
         "core.learning",
         "core.execution",
+        "core.publishing",
+        "core.scheduling",
+        "core.upkeep",
         "worker",
         "httpcore2",
     )

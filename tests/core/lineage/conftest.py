@@ -1,4 +1,4 @@
-"""The desk of `tests/core/execution`: a database, a store, and a child whose results are made up."""
+"""The desk of `tests/core/desk.py`: a database, a store, and a child whose results are made up."""
 
 from tests.core.desk import desk
 
