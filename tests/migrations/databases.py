@@ -124,7 +124,7 @@ def read_tables(db: Database) -> Rows:
                 for each in columns[None, table]
                 if isinstance(each["type"], JSON) and db.dialect == "sqlite"
             ]
-            order = map(column, key["constrained_columns"])
+            order = [column(name) for name in key["constrained_columns"]]
             query = select(text("*")).select_from(of(table)).order_by(*order)
             rows[table] = [dict(row) for row in connection.execute(query).mappings()]
             for row in rows[table]:

@@ -75,7 +75,8 @@ def test_the_former_database_is_copied_first(former: Database, tmp_path: Path) -
 def _open_copy(copy: Path, folder: Path) -> str:
     """Restore a copy as its readers are told to, and return the URL."""
     if copy.suffix == ".db":
-        return f"sqlite:///{shutil.copy(copy, folder / 'perennial.db')}"
+        shutil.copy(copy, folder / "perennial.db")
+        return databases.sqlite_url(folder)
     url = postgresql.create()
     plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
     subprocess.run(["pg_restore", "--no-owner", "--dbname", plain, str(copy)], check=True)

@@ -165,7 +165,7 @@ def _leave_open(client: Rest) -> None:
     small.create(client, "paused", {"name": "der++", "buffer": 20})
     small.learn(client, "paused", small.WEEKS[0])
     job = client.submit("paused", small.WEEKS[1], recipe={"epochs": 300}).id
-    small.until(lambda: client.items(f"/v1/jobs/{job}/events?type=snapshot"))
+    small.until(lambda: client.get(f"/v1/jobs/{job}/events?type=snapshot")["items"])
     client.call("POST", f"/v1/jobs/{job}/pause")
     small.await_job(client, job, lambda seen: bool(seen["state"] == "paused"))
     tus = {"Tus-Resumable": "1.0.0"}
