@@ -1351,6 +1351,7 @@ class Manifest(Shape):
     Version 0 lacks some fields, and so do versions older than a field.
 
     - `tasks`: tasks that the version was taught, in order.
+    - `problem`: what its labels mean; classification if it is missing.
     - `init`, `base`: origin of version 0.
     - `trainable`, `parameters`: numbers of parameters.
     - `steps`, `images`: numbers of the run.
@@ -1371,6 +1372,7 @@ class Manifest(Shape):
     parent: int | None = None
     task: int | None = None
     tasks: list[int] | None = None
+    problem: str | None = None
     scenario: str | None = None
     architecture: ArchitectureChoice | None = None
     image: Image | None = None

@@ -264,6 +264,7 @@ class ManifestOut(Origin, total=False):
     Version 0 lacks some fields, and so do versions older than a field.
 
     - `tasks`: tasks that the version was taught, in order.
+    - `problem`: what its labels mean; classification if it is missing.
     - `init`, `base`: origin of version 0.
     - `trainable`, `parameters`: numbers of parameters.
     - `steps`, `images`: numbers of the run.
@@ -282,6 +283,7 @@ class ManifestOut(Origin, total=False):
     parent: int | None
     task: int | None
     tasks: list[int]
+    problem: str
     scenario: str
     architecture: ArchitectureChoice
     image: ImageOut

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fastapi.routing import APIRoute
 from safetensors.numpy import save
-from sqlalchemy import event, select
+from sqlalchemy import Engine, event, select
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
@@ -149,12 +149,13 @@ def unchanged(
 def no_audit() -> Iterator[None]:
     """The database takes no row of the trail."""
 
-    def refuse(_mapper: object, _connection: object, _row: object) -> None:
-        raise RuntimeError("no audit row can be written")
+    def refuse(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith(f"INSERT INTO {Audit.__tablename__} "):
+            raise RuntimeError("no audit row can be written")
 
-    event.listen(Audit, "before_insert", refuse)
+    event.listen(Engine, "before_cursor_execute", refuse)
     yield
-    event.remove(Audit, "before_insert", refuse)
+    event.remove(Engine, "before_cursor_execute", refuse)
 
 
 def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
