@@ -160,12 +160,13 @@ def test_a_paused_job_goes_on_from_its_snapshot(client: Rest) -> None:
     assert any(text.startswith("Going on from a snapshot") for text in messages), messages
 
 
-def test_a_batch_that_waits_behind_a_held_version_is_learned(client: Rest) -> None:
-    client.call("PATCH", "/v1/models/held", json={"gate": {"min_acc": None}})
+def test_a_version_that_was_held_stops_the_line_until_it_is_settled(client: Rest) -> None:
     waits = client.get("/v1/models/held/tasks/3")["job"]
+    waiting_for = client.get(f"/v1/jobs/{waits}")["waiting_for"]
+    assert (waiting_for["kind"], waiting_for["task"]) == ("held", 2)
     client.call("POST", "/v1/models/held/tasks/2/continue", json={"reason": "the next is better"})
-    assert client.wait(waits).state == "succeeded"
-    assert standings(client, "held")[1] == "skipped"
+    assert client.wait(waits).outcome == "held", "by the gate of its submission"
+    assert standings(client, "held") == ["learned", "skipped", "held"]
 
 
 def test_a_failed_job_is_tried_again(client: Rest) -> None:
@@ -174,8 +175,27 @@ def test_a_failed_job_is_tried_again(client: Rest) -> None:
     assert client.wait(job).outcome == "published"
 
 
-def test_a_rolled_back_model_follows_again(client: Rest) -> None:
+def test_a_model_that_was_rolled_back_loses_nothing_silently_and_goes_on(client: Rest) -> None:
+    submitted = client.submit("rolled", small.WEEKS[2])
+    (missing,) = client.get(f"/v1/jobs/{submitted.id}")["warnings"]
+    assert "will not contain task 2 (classes 2 and 3), which was rolled back" in missing
+    assert client.wait(submitted).outcome == "held"
+    gate = client.get("/v1/models/rolled/versions/3")["gate"]
+    assert [check["name"] for check in gate["checks"] if not check["passed"]] == ["lost_tasks"]
+    again = client.call("POST", "/v1/models/rolled/tasks/2/relearn", json={}).json()
+    assert client.wait(again["id"]).outcome == "published"
+    assert standings(client, "rolled") == ["learned", "learned", "held"]
+    assert client.get("/v1/models/rolled")["aliases"]["production"] == 1, "where a person put it"
     moved = client.call("POST", "/v1/models/rolled/aliases/production/follow").json()
-    assert (moved["version"], moved["follows"]) == (1, True)
-    end = client.wait(client.submit("rolled", small.WEEKS[2]))
-    assert end.state == "succeeded"
+    assert (moved["version"], moved["follows"]) == (4, True)
+
+
+def test_a_model_that_started_from_anothers_version_owes_nothing_of_it_and_outlives_it(
+    client: Rest,
+) -> None:
+    assert client.get("/v1/models/child/versions/0")["manifest"]["tasks"] == []
+    client.models.delete("digits")
+    assert client.wait(client.submit("child", small.WEEKS[4])).outcome == "published"
+    version = client.get("/v1/models/child/versions/production")
+    assert version["manifest"]["tasks"] == [1, 2]
+    assert version["manifest"]["classes"] == ["4", "5", "8", "9"]

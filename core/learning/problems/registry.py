@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.learning.problems import classification
+from core.contract.problem import CLASSIFICATION
+from core.learning.problems import (  # noqa: F401
+    classification,
+)
 from core.learning.problems.problem import DataError, Problem
 from core.learning.problems.registration import PROBLEMS, register
 
@@ -16,8 +19,7 @@ def get_problem(name: str | None) -> Problem[Any]:
 
     Raises DataError for an unknown one.
     """
-    if name is None:
-        return classification.CLASSIFICATION
+    name = name or CLASSIFICATION
     if name not in PROBLEMS:
         raise DataError(f"unknown problem {name!r}; known: {', '.join(sorted(PROBLEMS))}")
     return PROBLEMS[name]

@@ -52,7 +52,7 @@ def test_a_picture_is_a_label_with_its_probability() -> None:
 
 def test_documents_without_a_problem_are_of_classification() -> None:
     assert get_problem(None) is get_problem("classification") is CLASSIFICATION
-    assert list(PROBLEMS) == ["classification"]
+    assert PROBLEMS["classification"] is CLASSIFICATION
 
 
 def test_a_name_is_given_once() -> None:
