@@ -53,11 +53,13 @@ class ModelChanges(TypedDict, total=False):
 class NewModel(ModelChanges, total=False):
     """Fields of a new model; the service's defaults apply to missing ones.
 
-    `architecture`: a name, or a name with hyper-parameters. `base`: random, pretrained, the id of
-    an upload, or `{"model": …, "version": …}`. `image`: `{"size": pixels per side, "channels": 1 or
-    3}`. `held_out`: "counts" stores no held-out images.
+    `problem`: what it predicts for an image; classification by default. `architecture`: a
+    name, or a name with hyper-parameters. `base`: random, pretrained, the id of an upload, or
+    `{"model": …, "version": …}`. `image`: `{"size": pixels per side, "channels": 1 or 3}`.
+    `held_out`: "counts" stores no held-out images.
     """
 
+    problem: str
     architecture: str | Json
     base: str | Json
     image: Json
