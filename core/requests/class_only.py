@@ -18,6 +18,6 @@ def require_classes(model: Model, what: str) -> None:
         return
     message = (
         f"{what} work for the problem classification, and {model.name!r} learns {model.problem}. "
-        f"Its versions are measured: see GET /v1/models/{model.name}/metrics."
+        "Its metrics say how well its versions do."
     )
     raise Invalid(message, fields=[{"field": "model", "message": f"learns {model.problem}"}])
