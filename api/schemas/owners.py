@@ -39,7 +39,8 @@ Url = Annotated[
     Field(description="https://host[:port]/path, at a public address"),
 ]
 Events = Annotated[
-    list[WebhookEvent], Field(min_length=1, max_length=len(EVENTS), description="What it is told")
+    list[WebhookEvent],
+    Field(min_length=1, max_length=len(EVENTS), description="Events it receives"),
 ]
 Format = Annotated[
     WebhookFormat,
@@ -50,7 +51,7 @@ Format = Annotated[
 ]
 Model = Annotated[
     Annotated[str, StringConstraints(min_length=1, max_length=63)] | None,
-    Field(description="Id or name of the only model that it is told of; null: all"),
+    Field(description="Id or name of the only model whose events it receives; null: all"),
 ]
 
 

@@ -354,7 +354,8 @@ def _model_of(session: Session, actor: Actor, row: Webhook, model: str | None) -
     model_row = find_model(session, actor, model)
     if model_row.owner_id != row.owner_id:
         raise Invalid(
-            "A webhook is told of its own owner's models alone: make one for the other owner."
+            "A webhook receives events of its own owner's models alone: make one for the other "
+            "owner."
         )
     return model_row.id
 

@@ -251,7 +251,7 @@ def test_a_check_counts_among_the_open_jobs_and_the_stored_bytes_of_its_owner(
 
 
 def _age(db: Database) -> None:
-    """What was measured of owners is old: the next refusal would measure again."""
+    """Make the measurements of owners old, so that the next refusal measures again."""
     from sqlalchemy import text
 
     with db.write() as session:

@@ -67,7 +67,7 @@ def store(tmp_path: Path) -> FolderStore:
 
 @dataclass
 class Office:
-    """Where one owner makes models and sends batches."""
+    """A service in which one owner makes models and sends batches."""
 
     db: Database
     store: FolderStore

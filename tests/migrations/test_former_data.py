@@ -73,7 +73,7 @@ def test_the_former_database_is_copied_first(former: Database, tmp_path: Path) -
 
 
 def _open_copy(copy: Path, folder: Path) -> str:
-    """Restore a copy as its readers are told to, and return the URL."""
+    """Restore a copy as docs/operations.md says, and return the URL."""
     if copy.suffix == ".db":
         shutil.copy(copy, folder / "perennial.db")
         return databases.sqlite_url(folder)

@@ -56,7 +56,7 @@ def taken_from(
 ) -> dict[tuple[Measured, int], Prediction]:
     """Remove the predictions from a snapshot's tensors, and return them.
 
-    Snapshots from before predictions were stored have none.
+    Older snapshots have none, because predictions were not stored then.
     """
     grouped: dict[tuple[Measured, int], dict[str, Tensor]] = {}
     for version in get_args(Measured):

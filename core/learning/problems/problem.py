@@ -63,7 +63,7 @@ P = TypeVar("P", bound=Prediction)
 
 
 class Problem(ABC, Generic[P]):
-    """What a model predicts for an image, chosen when the model is created.
+    """The kind of prediction that a model makes for an image, chosen when the model is created.
 
     A dataset file stores the text of each label as an index into a list of names. Targets are the
     problem's own form of labels, and outputs are the numbers of a head by name. Scores compare
@@ -172,7 +172,11 @@ class Problem(ABC, Generic[P]):
         return scores if scores.dtype == torch.bool else scores >= 0.5
 
     def measure(self, scores: Tensor) -> float:
-        """Return the primary measure of scores [N], N ≥ 1, in [0, 1]."""
+        """Return the primary measure of scores [N], N ≥ 1, in [0, 1].
+
+        Of bool scores it is always their mean, since only counts are stored of them: a problem with
+        another measure has float scores.
+        """
         # In float64, since many small numbers are added.
         return float(scores.double().mean())
 

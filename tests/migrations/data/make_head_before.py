@@ -101,7 +101,7 @@ def _fill(data: Path, code: Path, url: str) -> None:
 
 
 def play(client: Rest) -> None:
-    """What is asked of the empty service: something of each noun, and of each state of a job."""
+    """Fill the empty service with something of each noun, and a job in each state."""
     _learn(client)
     _give_access(client)
     _decide(client)
