@@ -17,7 +17,7 @@ from core.contract.responses.versions.compare import ComparedImagePage, CompareO
 from core.errors import AnswersMissing, Gone, Invalid
 from core.models import models
 from core.storage import Blobs
-from core.versions import history as lineage
+from core.versions.history import read_lineage
 
 router = APIRouter(include_in_schema=False)
 
@@ -119,7 +119,7 @@ async def show(
     a, b = compared.a, compared.b
     model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
     history = await to_thread.run_sync(
-        lambda: lineage.read_lineage(db, actor, model_response["id"], last=None, size=CHOICE)
+        lambda: read_lineage(db, actor, model_response["id"], last=None, size=CHOICE)
     )
     number = _parse_task(compared.task)
     context = {

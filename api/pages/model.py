@@ -26,8 +26,7 @@ from core.lineage.lineage import PRODUCTION
 from core.models import model_deletion, models
 from core.requests.actor import Actor
 from core.versions import aliases, class_changes, metrics
-from core.versions import history as lineage
-from core.versions.history import Lineage, VersionRow
+from core.versions.history import Lineage, VersionRow, read_lineage
 from core.versions.metrics import Window
 
 router = APIRouter(include_in_schema=False)
@@ -101,7 +100,7 @@ def show(
     # A model that still fetches its base has no version, so there is nothing to measure.
     if model_response["state"] == "fetching":
         return render_page(request, "model.html", {**context, "history": None})
-    history = lineage.read_lineage(db, actor, model_response["id"], last=view.last, size=ROWS)
+    history = read_lineage(db, actor, model_response["id"], last=view.last, size=ROWS)
     context |= _load_measured(db, actor, model_response, history, view.first)
     if view.version is not None and view.task is not None:
         context["cell"] = class_changes.class_changes(

@@ -7,14 +7,13 @@ from typing import Any
 from sqlalchemy import update
 
 from core.contract.webhook import EVENTS
-from core.database import deliveries as outbox
+from core.database import deliveries
 from core.database.session import Database
 from core.database.tables import Delivery, Owner, Webhook
 from core.ids import new_id
 from core.requests.actor import Actor
 from core.settings import Settings
-from core.webhooks import outbox as deliveries
-from core.webhooks import webhooks
+from core.webhooks import outbox, webhooks
 from core.webhooks.deliver import Deliverer
 from core.webhooks.outbox import Lease, Outcome
 
@@ -57,7 +56,9 @@ class Post:
                 "previous": None,
                 "cause": "set",
             }
-            outbox.record_event(session, "alias.moved", owner, model, data, self.db.now(session))
+            deliveries.record_event(
+                session, "alias.moved", owner, model, data, self.db.now(session)
+            )
             if fails:
                 raise ZeroDivisionError
 
@@ -82,7 +83,7 @@ class Post:
 
     def lease(self, hook: str) -> Lease:
         (lease,) = [
-            one for one in deliveries.lease_webhooks(self.db, (), 8, 8) if one.webhook_id == hook
+            one for one in outbox.lease_webhooks(self.db, (), 8, 8) if one.webhook_id == hook
         ]
         return lease
 
@@ -90,10 +91,10 @@ class Post:
         """An attempt that fails now."""
         self.all_due(hook)
         lease = self.lease(hook)
-        outgoing = deliveries.next_of(self.db, lease)
+        outgoing = outbox.next_of(self.db, lease)
         assert outgoing is not None
-        deliveries.record_outcome(self.db, lease, outgoing, Outcome(status, "no", None, 0.1))
-        deliveries.release_webhook(self.db, lease)
+        outbox.record_outcome(self.db, lease, outgoing, Outcome(status, "no", None, 0.1))
+        outbox.release_webhook(self.db, lease)
 
     def empty(self, seconds: float = 60.0) -> None:
         """Deliver what is due until nothing is."""

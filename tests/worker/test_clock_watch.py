@@ -10,14 +10,14 @@ import pytest
 from core.database.states import State
 from core.database.tables import Idempotency, Job, Owner, Scrub, Upload, Webhook, WorkerReport
 from core.scheduling import claim as claims
-from tests.core import desk as conftest
+from tests.core import desk as desks
 from worker import clock_watch
 from worker.clock_watch import CALM_S, ClockWatch
 
 DAY_S = 86_400.0
 JUMP_S = 400 * DAY_S
 LEASE_S = 60.0
-desk = conftest.desk
+desk = desks.desk
 
 
 @pytest.fixture

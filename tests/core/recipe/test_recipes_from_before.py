@@ -91,3 +91,27 @@ def test_a_stored_recipe_resolves_to_itself_and_the_job_process_takes_it(case: J
     method = registry.get(hyper.pop("name"))
     known = method.Hyper.model_validate(hyper).model_dump(mode="json", by_alias=True)
     assert in_words_of_before({"method": known}) == {"method": hyper}
+
+
+@pytest.mark.parametrize(
+    ("method", "scenario", "defaults"),
+    [
+        ("si", "task", {"c": 0.1, "xi": 0.001}),
+        (
+            "analytic",
+            "class",
+            {
+                "head": "auto",
+                "projection": None,
+                "balanced": True,
+                "keep": "features",
+                "offsets": True,
+            },
+        ),
+    ],
+)
+def test_a_recipe_of_today_has_the_defaults_of_today(
+    method: str, scenario: str, defaults: Json
+) -> None:
+    resolved = resolve(catalogue(), scenario, {"method": method}).recipe["method"]
+    assert defaults.items() <= dict(resolved).items()

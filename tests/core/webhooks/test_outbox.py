@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from core.database import deliveries as outbox
+from core.database import deliveries
 from core.database.tables import Delivery, Model, Version
 from core.execution.kinds.kind import Done
 from core.scheduling import claim as claims
 from core.tasks import tasks
-from core.webhooks import deliver, webhooks
-from core.webhooks import outbox as deliveries
+from core.webhooks import deliver, outbox, webhooks
 from core.webhooks.outbox import RETRY_S, Outcome
 from tests.core.post import Post
 
@@ -91,14 +90,14 @@ def test_a_worker_that_lost_its_lease_notes_nothing_and_sends_nothing_more(post:
     hook, _ = post.hook("http://127.0.0.1:9/")
     post.happen(post.desk.model(), 1)
     zombie = post.lease(hook)
-    sent = deliveries.next_of(post.db, zombie)
-    assert sent is not None and deliveries.lease_webhooks(post.db, (), 8, 8) == []
+    sent = outbox.next_of(post.db, zombie)
+    assert sent is not None and outbox.lease_webhooks(post.db, (), 8, 8) == []
     post.set(hook, lease_until=1.0)
     heir = post.lease(hook)
-    assert deliveries.next_of(post.db, zombie) is None
-    deliveries.record_outcome(post.db, zombie, sent, Outcome(200, None, None, 0.1))
-    deliveries.release_webhook(post.db, zombie)
-    again = deliveries.next_of(post.db, heir)
+    assert outbox.next_of(post.db, zombie) is None
+    outbox.record_outcome(post.db, zombie, sent, Outcome(200, None, None, 0.1))
+    outbox.release_webhook(post.db, zombie)
+    again = outbox.next_of(post.db, heir)
     assert again is not None and again.id == sent.id
     assert post.row(hook).lease_until is not None
 
@@ -110,15 +109,15 @@ def test_an_owner_takes_at_most_half_of_the_places(post: Post) -> None:
         for number in range(6):
             post.hook(f"http://127.0.0.1:9/{number}", owner=owner)
         post.happen(model, 1, owner=owner)
-    taken = deliveries.lease_webhooks(post.db, (), deliver.AT_ONCE, deliver.SLOW_AT_ONCE)
+    taken = outbox.lease_webhooks(post.db, (), deliver.AT_ONCE, deliver.SLOW_AT_ONCE)
     assert sorted(one.owner_id for one in taken) == sorted([post.desk.owner] * 4 + [other] * 4)
-    assert deliveries.lease_webhooks(post.db, taken, deliver.AT_ONCE, deliver.SLOW_AT_ONCE) == []
+    assert outbox.lease_webhooks(post.db, taken, deliver.AT_ONCE, deliver.SLOW_AT_ONCE) == []
 
 
 def test_beyond_the_bound_events_are_counted_and_the_change_is_made(
     post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "MAX_PENDING", 2)
+    monkeypatch.setattr(deliveries, "MAX_PENDING", 2)
     hook, _ = post.hook("http://127.0.0.1:9/")
     model = post.desk.model()
     for version in range(5):
@@ -143,7 +142,7 @@ def test_a_gate_of_many_kilobytes_is_told_without_its_checks(post: Post) -> None
             "classes": ["c" * 90] * 500,
         }
         version.gate = {"passed": True, "checks": [check]}
-        outbox.of_version(session, row, version, 1.0)
+        deliveries.of_version(session, row, version, 1.0)
     (one,) = post.rows(hook)
     assert len(one.payload) < 1000 and json.loads(one.payload)["data"]["gate"] == {
         "passed": True,
@@ -166,8 +165,8 @@ def test_deliveries_that_are_over_are_swept_and_what_waits_stays(post: Post) -> 
             (waiting, old),
         ):
             session.execute(update(Delivery).where(Delivery.number == row.number).values(**values))
-    deliveries.forget_old(post.db, 7.0)
+    outbox.forget_old(post.db, 7.0)
     assert [row.id for row in post.rows(hook)] == [fresh.id, waiting.id]
     post.set(hook, disabled_at=1.0)
-    deliveries.forget_old(post.db, 7.0)
+    outbox.forget_old(post.db, 7.0)
     assert [row.id for row in post.rows(hook)] == [fresh.id]
