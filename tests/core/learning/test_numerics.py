@@ -189,7 +189,7 @@ def test_operations_without_a_deterministic_kernel_are_in_the_log_and_the_manife
         warnings.warn(NO_KERNEL.format("some_cuda_kernel"), stacklevel=1)
 
     monkeypatch.setattr(numerics.Numerics, "apply_flags", on_a_device)
-    watched(monkeypatch, Context, "cross_entropy", step)
+    watched(monkeypatch, Context, "loss", step)
     learned = bench.learn_task(1)
     assert learned.result["environment"]["nondeterministic"] == ["some_cuda_kernel"]
     assert any("some_cuda_kernel" in line for line in learned.logged())
