@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from core.learning.analytic import discriminant, ridge
+from core.learning.analytic.linear import split_rows
 from core.learning.analytic.sums import Sums
 
 
@@ -64,8 +65,8 @@ class LeftOut:
         removed = (self._unit * n / (n - 1))[:, None, None] * _outer_products(residual)
         self._change = _outer_products(self._moved) - _outer_products(former) - removed
 
-    def select(self, rows: Tensor) -> LeftOut:
-        """Return the same for some of the examples. `rows`: bool or int64, indices of examples."""
+    def select(self, rows: Tensor | slice) -> LeftOut:
+        """Return the same for some of the examples. `rows`: bool, or int64 indices, or a slice."""
         selected = copy(self)
         for name in ("_h", "_labels", "_own", "_n", "_moved", "_change"):
             setattr(selected, name, getattr(self, name)[rows])
@@ -96,6 +97,10 @@ class LeftOut:
 
     def score(self, strength: float) -> Tensor:
         """Return the left-out scores at λ = `strength`, float64 [n, C]."""
+        blocks = split_rows(self._h)
+        return torch.cat([self.select(rows)._score_block(strength) for rows in blocks])
+
+    def _score_block(self, strength: float) -> Tensor:
         towards, own_scores = self._compute_score_vectors(strength)
         scores = towards @ self._mu.T
         scores[torch.arange(len(own_scores), device=own_scores.device), self._labels] = own_scores
@@ -108,13 +113,17 @@ class LeftOut:
         The shape is [n]. Σ_k (vᵀμ_k)² is vᵀ(Σ_k μ_k μ_kᵀ)v: with more classes than features, the
         sum needs no single scores.
         """
-        towards, own_scores = self._compute_score_vectors(strength)
         # Both ways give the same sum; the shorter of C and K decides the cost.
-        if len(self._mu) <= self._mu.shape[1]:
+        if self._square is None and len(self._mu) > self._mu.shape[1]:
+            self._square = self._mu.T @ self._mu
+        blocks = split_rows(self._h)
+        return torch.cat([self.select(rows)._measure_block_errors(strength) for rows in blocks])
+
+    def _measure_block_errors(self, strength: float) -> Tensor:
+        towards, own_scores = self._compute_score_vectors(strength)
+        if self._square is None:
             all_squares = (towards @ self._mu.T).square().sum(1)
         else:
-            if self._square is None:
-                self._square = self._mu.T @ self._mu
             all_squares = ((towards @ self._square) * towards).sum(1)
         errors: Tensor = (
             all_squares - (towards * self._own).sum(1).square() + (own_scores - 1).square()

@@ -13,12 +13,18 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from torch import Tensor
 
-from core.learning.analytic import balance, discriminant, ridge
+from core.learning.analytic import balance, discriminant, linear, ridge
 from core.learning.analytic.linear import append_ones, draw_matrix, project_features
 from core.learning.analytic.sums import Sums, sum_tasks
 from core.learning.evaluation.calibration.temperature import fit_temperature
 
 WIDTH, CLASSES, EXAMPLES = 12, 4, 300
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute left-out scores in blocks of five examples, so that each test joins several."""
+    monkeypatch.setattr(linear, "CACHE_BYTES", 5 * 8 * WIDTH)
 
 
 def examples(seed: int, count: int = EXAMPLES, classes: int = CLASSES) -> tuple[Tensor, Tensor]:
@@ -262,8 +268,8 @@ def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each
     found = discriminant.LeftOut(sums_of(h, labels), h, labels).score(share)
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
-        linear = discriminant.solve_classifier(sums_of(h[others], labels[others]), share=share)
-        expected = linear(h[i : i + 1])[0]
+        classifier = discriminant.solve_classifier(sums_of(h[others], labels[others]), share=share)
+        expected = classifier(h[i : i + 1])[0]
         difference = found[i] - expected
         torch.testing.assert_close(
             difference, difference.mean().expand(CLASSES), rtol=1e-8, atol=1e-8
