@@ -159,7 +159,8 @@ class LeftOut:
         left, own_scores = self._leave_out(
             self._h.square() @ inverse, h_mu.gather(1, own)[:, 0], own_mu.gather(1, own)[:, 0]
         )
-        return (1 - left[:, :1]) * h_mu - left[:, 1:] * own_mu, own_scores
+        scores: Tensor = (1 - left[:, :1]) * h_mu - left[:, 1:] * own_mu
+        return scores, own_scores
 
     def _invert(self, strength: float) -> Tensor:
         """Return the diagonal of B⁻¹ in the basis of eigenvectors, [K]."""
