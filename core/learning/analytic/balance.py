@@ -164,7 +164,8 @@ class LeftOut:
 
     def _invert(self, strength: float) -> Tensor:
         """Return the diagonal of B⁻¹ in the basis of eigenvectors, [K]."""
-        return 1 / (self._values + strength * self._unit)
+        inverse: Tensor = 1 / (self._values + strength * self._unit)
+        return inverse
 
     def _leave_out(self, hh: Tensor, hm: Tensor, mm: Tensor) -> tuple[Tensor, Tensor]:
         """Return what leaving an example out subtracts from its scores, and its own class's score.
