@@ -38,7 +38,7 @@ TICK_S = 0.2
 PR_SET_PDEATHSIG = 1
 
 CELERY = (
-    *("-m", "celery", "-A", "worker.celery_app", "worker", "-P", "solo"),
+    *("-m", "celery", "-A", "perennial_service.celery_app", "worker", "-P", "solo"),
     *("--without-gossip", "--without-mingle"),
 )
 """Arguments with which Python runs a Celery worker."""

@@ -30,6 +30,7 @@ STORY = "the fixture `story` runs the document"
 CI = ".ci/run runs it, from the README of a clean clone"
 PROGRAMS = "tests/client/test_readme.py runs them, one after the other"
 ADDED = "tests/e2e/test_additions.py adds it to a copy of the sources"
+INSTALLED = "tests/tools/release/test_distributions.py does it, with files that it builds"
 CONTAINERS = (
     "tests/test_containers.py compares it with docker-compose.yml; it needs Docker or servers"
 )
@@ -59,6 +60,10 @@ NOT_RUN = {
         "python -m tests.before_after.record",
     ): "it needs two checkouts, and takes minutes",
     ("docs/tutorial.md", "make serve"): "the fixture starts the service",
+    ("docs/howto/install.md", "sha256sum --check"): INSTALLED,
+    ("docs/howto/install.md", "python3 -m venv perennial"): INSTALLED,
+    ("docs/howto/install.md", "perennial/bin/perennial doctor"): INSTALLED,
+    ("docs/howto/install.md", "python3 -m venv client"): "tests/client/test_wheel.py does it",
     ("docs/howto/run-at-the-large-size.md", "sh deploy/secrets.sh"): CONTAINERS,
     ("docs/howto/run-at-the-large-size.md", "export PERENNIAL_DATABASE_URL"): CONTAINERS,
     (

@@ -147,7 +147,7 @@ def test_the_worker_is_a_celery_worker_when_there_is_a_broker() -> None:
     told = {"host": "127.0.0.1", "data_dir": "/x", "embedded": False}
     api, worker = build_parts(told, 9)
     assert (api.name, worker.name) == (API, WORKER)
-    assert "worker.celery_app" in worker.command
+    assert "perennial_service.celery_app" in worker.command
     assert "solo" in worker.command
     _, worker = build_parts({**told, "embedded": True}, 9)
     assert worker.command[-1] == "worker.loop"
