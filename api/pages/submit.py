@@ -32,7 +32,7 @@ from core.contract.reports.report import ConflictsPolicy, Report
 from core.contract.responses.model import ModelOut
 from core.errors import Invalid, InvalidRecipe, PerennialError
 from core.ingest.limits import Limits
-from core.ingest.readers.registry import UPLOAD_TYPES
+from core.ingest.readers.registry import FORMATS, UPLOAD_TYPES
 from core.ingest.rules.options import OPTIONS
 from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.models import models
@@ -227,7 +227,7 @@ def _detect_kind(file: Received) -> str:
     Call it after all of the form has been received: later fields may follow the file.
     """
     if not file.size:
-        raise Invalid("No file was chosen: choose a zip, tar or npz of labelled images.")
+        raise Invalid(f"No file was chosen: choose a {FORMATS} of labelled images.")
     with file.path.open("rb") as opened:
         return detect_format(opened.read(SNIFF_BYTES), None)
 
@@ -273,7 +273,11 @@ def _render_form(request: Request, shown: _Shown, status: int = 200) -> Response
         "report": shown.report,
         "remedies": shown.remedies,
         "most": settings.max_body_bytes,
-        "types": ",".join((*UPLOAD_TYPES, ".zip", ".tar", ".tgz", ".gz", ".npz")),
+        "formats": FORMATS,
+        # A browser compares the last part of an ending alone: `.gz`, not `.tar.gz`.
+        "types": ",".join(
+            (*UPLOAD_TYPES, *(f".{each.rpartition('.')[2]}" for each in FORMATS.endings))
+        ),
         "commands": _build_commands(request, shown, files or ["BATCH.zip"], inputs.get("name", "")),
     }
     return render_page(request, "submit.html", context, status)
@@ -295,17 +299,10 @@ def _build_commands(
         label = name if name and len(files) == 1 else ""
         named = f" --name {shlex.quote(label)}" if label else ""
         commands.append(f"perennial submit {model} {shlex.quote(file)}{named}{recipe}")
-        query = f"?name={quote(label or _strip_suffixes(file), safe='')}"
+        query = f"?name={quote(label or FORMATS.strip_ending(PurePath(file).name), safe='')}"
         curl_commands.append(
             f'curl -H "Authorization: Bearer $PERENNIAL_API_KEY" -H \'Content-Type: '
             f"application/octet-stream'{header} \\\n  --data-binary {shlex.quote(f'@{file}')} "
             f"{shlex.quote(f'{base}/v1/models/{model}/tasks{query}')}"
         )
     return "\n".join(commands), "\n".join(curl_commands)
-
-
-def _strip_suffixes(file: str) -> str:
-    name = PurePath(file).name
-    for ending in (".tar.gz", ".tgz", ".zip", ".tar", ".npz"):
-        name = name.removesuffix(ending)
-    return name

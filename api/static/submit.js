@@ -220,7 +220,8 @@ function add(file, isFolder) {
   batch.bar = made("progress");
   batch.bar.setAttribute("aria-label", `Upload of ${file.name}`);
   batch.name = made("input");
-  batch.name.value = file.name.replace(/\.(tar\.gz|tgz|zip|tar|npz)$/, "").slice(0, 100);
+  const ending = at.endings.split(",").find((one) => file.name.toLowerCase().endsWith(one)) ?? "";
+  batch.name.value = file.name.slice(0, file.name.length - ending.length).slice(0, 100);
   batch.name.maxLength = 100;
   batch.name.autocomplete = "off";
   const label = made("label", "", "Name ");

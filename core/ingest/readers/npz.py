@@ -41,6 +41,7 @@ class NpzReader(Reader):
 
     name = "npz"
     media_types = ("application/x-npz",)
+    endings = (".npz",)
     special_of = "zip"
 
     def sniff(self, first: bytes) -> bool:

@@ -34,7 +34,7 @@ _READ = 1 << 18
 _SLACK_BYTES = 1 << 20
 """Bytes by which a gzip may exceed the ratio: tar pads every file with zeros."""
 _PAX_BYTES = 64 << 10
-_GZIP = b"\x1f\x8b\x08"
+_GZIP = b"\x1f\x8b\x08"  # with the method deflate (RFC 1952, 2.3.1)
 
 
 class TarReader(Reader):
@@ -42,9 +42,11 @@ class TarReader(Reader):
 
     name = "tar"
     media_types = ("application/x-tar",)
+    endings = (".tar",)
+    marks = ((257, b"ustar"),)
 
     def sniff(self, first: bytes) -> bool:
-        """Return whether the first header has a valid checksum: tars have no common first bytes."""
+        """Return whether the first header has a valid checksum: older tars have no mark."""
         return len(first) >= BLOCK and is_tar_header(first[:BLOCK]) and not first.startswith(_GZIP)
 
     def list_contents(self, fd: int, limits: Limits) -> Contents:
@@ -58,11 +60,9 @@ class GzipReader(Reader):
 
     name = "gzip"
     media_types = ("application/gzip", "application/x-gzip")
+    endings = (".tar.gz", ".tgz")
+    marks = ((0, _GZIP),)
     is_packed_whole = True
-
-    def sniff(self, first: bytes) -> bool:
-        """Return whether the data begins as a gzip with the method deflate (RFC 1952, 2.3.1)."""
-        return first.startswith(_GZIP)
 
     def list_contents(self, fd: int, limits: Limits) -> Contents:
         """Unpack the archive once, without storing it."""

@@ -52,6 +52,9 @@ class ZipReader(Reader):
 
     name = "zip"
     media_types = ("application/zip", "application/x-zip-compressed")
+    endings = (".zip",)
+    # A file's header, or the end record of an empty archive.
+    marks = ((0, b"PK\x03\x04"), (0, b"PK\x05\x06"))
 
     def __init__(self, names: str = "") -> None:
         """Initialise the reader.
@@ -59,10 +62,6 @@ class ZipReader(Reader):
         `names` is the encoding of names that do not state theirs; "" chooses by the names.
         """
         self._names = names
-
-    def sniff(self, first: bytes) -> bool:
-        """Return whether the data begins with a file's header or an empty archive's end record."""
-        return first.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
     def with_names(self, encoding: str) -> Reader:
         """Return a reader with this encoding; see `Reader.with_names`."""

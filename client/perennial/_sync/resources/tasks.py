@@ -43,7 +43,7 @@ class Tasks:
     ) -> JobHandle:
         """Send a batch and return a handle for its job.
 
-        A batch is an archive (zip, tar, npz), its bytes, images by class (`{"cat": [paths or
+        A batch is an archive such as a zip, its bytes, images by class (`{"cat": [paths or
         bytes]}`), or a folder or data set, which is packed while it is sent
         (`perennial.pack.open_batch` opens one for inspection).
 

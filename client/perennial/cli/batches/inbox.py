@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from perennial._formats import FORMATS
 from perennial.errors import ConfigError, PerennialError
 from perennial.text import escape_controls, one_line
-from perennial.transfer import ARCHIVE_ENDINGS
 
 LEARNED, HELD, FAILED = "learned", "held", "failed"
 PLACES = (LEARNED, HELD, FAILED)
@@ -63,9 +63,7 @@ def find_batches(folder: Path) -> list[Found]:
         for entry in sorted(entries, key=lambda one: one.name):
             if entry.name.startswith(".") or entry.name in PLACES or entry.is_symlink():
                 continue
-            is_archive = entry.name.lower().endswith(ARCHIVE_ENDINGS) and entry.is_file(
-                follow_symlinks=False
-            )
+            is_archive = FORMATS.has_ending(entry.name) and entry.is_file(follow_symlinks=False)
             if is_archive or entry.is_dir(follow_symlinks=False):
                 batch = look_at(Path(entry.path))
                 if batch is not None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from perennial._formats import FORMATS
 from perennial.bars import shown_listing
 from perennial.cli.batches.beat import SentLines
 from perennial.cli.batches.following import follow_job, report_learned
@@ -85,7 +86,7 @@ def submit(
 ) -> None:
     """Send a batch of labelled images to MODEL and follow its job.
 
-    PATH is an archive (zip, tar, npz), a folder of folders of images, a data set, or a list of
+    PATH is an archive such as a zip, a folder of folders of images, a data set, or a list of
     https:// URLs and labels. With s3://bucket/prefix, gs:// or az://, it is a folder of a bucket,
     and - is an archive on standard input. Repeat the command to resume an interrupted batch of 64
     MiB or more.
@@ -217,10 +218,7 @@ def _derive_name(batch: str) -> str:
     if is_address(batch):
         return batch.rstrip("/").rpartition("/")[2]
     # Resolved, because “.” and “..” are no names.
-    name = Path(batch).resolve().name
-    for ending in (".tar.gz", ".tgz", ".zip", ".tar", ".npz"):
-        name = name.removesuffix(ending)
-    return name
+    return FORMATS.strip_ending(Path(batch).resolve().name)
 
 
 def _print_report(model: str, report: Report, ignored: int | None) -> None:
