@@ -65,7 +65,9 @@ class LeftOut:
         self._change = _outer_products(self._moved) - _outer_products(former) - removed
 
     def select(self, rows: Tensor) -> LeftOut:
-        """Return the same for some of the examples. `rows`: bool or int64, indices of examples."""
+        """Return the left-out statistics of some examples. `rows`: bool or int64, indices of
+        examples.
+        """
         selected = copy(self)
         for name in ("_h", "_labels", "_own", "_n", "_moved", "_change"):
             setattr(selected, name, getattr(self, name)[rows])

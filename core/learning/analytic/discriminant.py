@@ -146,7 +146,9 @@ class LeftOut:
         self._least = max(floor, torch.finfo(h.dtype).tiny)
 
     def select(self, rows: Tensor) -> LeftOut:
-        """Return the same for some of the examples. `rows`: bool or int64, indices of examples."""
+        """Return the left-out statistics of some examples. `rows`: bool or int64, indices of
+        examples.
+        """
         selected = copy(self)
         for name in ("_h", "_labels", "_n", "_residual", "_lost", "_mean"):
             setattr(selected, name, getattr(self, name)[rows])
