@@ -147,7 +147,7 @@ ROUTERS = (
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Return the ASGI application.
+    """Build the API's FastAPI application.
 
     Args:
         settings: None: read them from the environment. The process is then the server, and freezes

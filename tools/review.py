@@ -78,7 +78,7 @@ class Point:
 
     @property
     def mean(self) -> float:
-        """The mean over the sets, which count equally regardless of their sizes."""
+        """The mean accuracy over the test sets, which count equally regardless of their sizes."""
         return sum(self.accuracies) / len(self.accuracies)
 
 

@@ -117,7 +117,7 @@ class Launcher:
         self._asked += 1
 
     def run(self) -> int:
-        """Start, watch and restart.
+        """Start the service's processes, watch them, and restart those that end.
 
         Return the exit status after an orderly (0) or forced (1) end.
         """

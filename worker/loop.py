@@ -340,7 +340,7 @@ class _Bell:
         self._wake.clear()
 
     def ring(self) -> None:
-        """Wake the waiting loop."""
+        """Wake the worker's waiting loop."""
         self._wake.set()
 
     def _run(self) -> None:

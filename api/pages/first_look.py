@@ -49,7 +49,7 @@ class Head(BaseModel):
 
 
 class Heads(BaseModel):
-    """Some files of a batch.
+    """First bytes of some of a batch's files.
 
     Attributes:
         files: number of files in the batch; 0 if unknown.

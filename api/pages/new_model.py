@@ -69,7 +69,7 @@ def show(
     settings: Config,
     inputs: Annotated[dict[str, str], Depends(_get_link_values)],
 ) -> Response:
-    """Show the form."""
+    """Show the form that creates a model."""
     del actor
     photos = pretrained.Terms.from_settings(settings).photos
     return _render_form(request, catalogue(), photos, inputs)

@@ -90,7 +90,7 @@ def show(
     db: Db,
     catalogue: CatalogueOf,
 ) -> Response:
-    """Show the form."""
+    """Show the form that sends photos to a version."""
     model_response = models.read(db, catalogue(), actor, model)
     return _render_form(request, _load_content(db, actor, model_response, version))
 

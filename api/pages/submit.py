@@ -59,7 +59,7 @@ def show(
     choice: Filled = "",
     recipe: Filled = "",
 ) -> Response:
-    """Show the form.
+    """Show the form that sends a batch.
 
     Args:
         choice: the method or preset whose settings are shown.
@@ -222,7 +222,7 @@ def _is_again(inputs: Mapping[str, str]) -> bool:
 
 
 def _detect_kind(file: Received) -> str:
-    """Return the file type.
+    """Return the file type of an uploaded batch.
 
     Call it after all of the form has been received: later fields may follow the file.
     """

@@ -50,7 +50,7 @@ def connections_of(server: ServerState) -> Connections:
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's protocol with limits."""
+    """A connection of uvicorn's HTTP protocol with limits."""
 
     def __init__(
         self,

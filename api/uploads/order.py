@@ -95,7 +95,7 @@ class Order:
     async def build_submission(
         self, file: Received, repeat: idempotency.Request | None, whole: Whole | None = None
     ) -> Submission:
-        """Inspect the file and return its submission to the model.
+        """Inspect the received file and return its submission to the model.
 
         Args:
             whole: the upload in pieces that the file comes from.

@@ -78,7 +78,7 @@ class Upload:
                 del under_way[owner]
 
     async def receive_and_commit(self, head: Head, precheck: Precheck, commit: Commit) -> Response:
-        """Precheck, receive and commit; or return the earlier response to the same key.
+        """Check, receive and commit an upload; or return the earlier response to the same key.
 
         Raises:
             IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.

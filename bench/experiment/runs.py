@@ -89,7 +89,7 @@ class Store:
 
 
 def failure(kind: str, reason: str, details: str = "") -> dict[str, Any]:
-    """The record of a run that has no result."""
+    """Return the record of a run that has no result."""
     return {
         "status": "failed",
         "failure": {"kind": kind, "reason": reason, "traceback": details},
@@ -231,7 +231,7 @@ def _digest(file: Path) -> str:
 
 
 def _first(config: dict[str, Any]) -> dict[str, Any]:
-    """Version 0 with random weights from the seed."""
+    """Return version 0 with random weights from the seed, as the parent of the first task."""
     init = {"kind": "random", "seed": config["recipe"]["seed"]}
     return {"version": 0, "manifest": {"classes": [], "heads": [], "init": init}, "parts": []}
 
@@ -285,7 +285,9 @@ def _spec(
     base: dict[str, Any],
     out: Path,
 ) -> dict[str, Any]:
-    """What the worker would hand to the job; held-out parts are read out by the judge."""
+    """Return the specification of a job, as a worker would hand it over; the judge reads held-out
+    parts.
+    """
     return {
         "architecture": config["architecture"],
         "image": config["form"],

@@ -102,7 +102,7 @@ class StepClock:
         return self._done >= self._warm + self._steps
 
     def take_request(self) -> ControlRequest:
-        """Stop."""
+        """Ask the job to stop."""
         return ControlRequest.STOP
 
     @property

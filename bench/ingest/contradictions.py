@@ -162,7 +162,7 @@ def make_traces(images: Images, labels: np.ndarray) -> Traces:
 
 
 def keep(image: Images, _random: np.random.Generator) -> Images:
-    """The image as it is."""
+    """Return the image unchanged."""
     return image
 
 
@@ -225,14 +225,14 @@ def draw_scenes(random: np.random.Generator, count: int) -> list[Images]:
 
 
 def encode(image: Images) -> bytes:
-    """A PNG."""
+    """Encode an image as PNG."""
     out = io.BytesIO()
     Image.fromarray(image).save(out, "PNG")
     return out.getvalue()
 
 
 def decode(data: bytes) -> Images:
-    """Its pixels."""
+    """Return the pixels of a PNG."""
     return np.asarray(Image.open(io.BytesIO(data)))
 
 

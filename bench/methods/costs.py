@@ -295,7 +295,7 @@ class Clock:
         return taken >= STEPS or (taken >= 1 and self._ends[-1] - self._ends[0] > STEP_SECONDS)
 
     def take_request(self) -> ControlRequest:
-        """Stop."""
+        """Ask the job to stop."""
         return ControlRequest.STOP
 
     @property
@@ -325,7 +325,7 @@ class Peak:
         return self._step == 2
 
     def take_request(self) -> ControlRequest:
-        """Stop."""
+        """Ask the job to stop."""
         return ControlRequest.STOP
 
     def _begin(self) -> None:

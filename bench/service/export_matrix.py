@@ -101,8 +101,8 @@ def no_such_version(architecture: str, way: str) -> str | None:
 
 
 def cells() -> dict[str, Case]:
-    """Every version that there can be, by name; the cheap way to answer of all
-    architectures first.
+    """Return every exportable kind of version by name, the cheap way to answer of all architectures
+    first.
     """
     return {
         f"{architecture}, {way}": WAYS[way].build(*ARCHITECTURES[architecture])

@@ -34,7 +34,7 @@ pages forbid.
 
 
 def main() -> None:
-    """Fill, ask, print."""
+    """Fill the database, open the page, and print its times."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -95,7 +95,7 @@ def parse_networks(text: str) -> tuple[Network, ...]:
 
 
 def target_of(url: str, max_chars: int = MAX_URL_CHARS) -> Target:
-    """Parse a URL.
+    """Parse a URL to the host, port and path that it addresses.
 
     Args:
         url: the URL.

@@ -78,7 +78,8 @@ class Advice:
 def find_advice(
     architecture: ArchitectureChoice, image: ImageOut, family: str, shapes: Shapes, expected: Shapes
 ) -> Advice | None:
-    """Return what the file fits, if it differs from `expected` in stem or patches alone.
+    """Return the architecture that a file fits if it differs from `expected` in stem or patches
+    alone.
 
     Args:
         family: family of the architecture.
@@ -117,7 +118,7 @@ def format_query(architecture: ArchitectureChoice, image: ImageOut) -> str:
 def format_creation_request(
     architecture: ArchitectureChoice, image: ImageOut, base: object = LEFT_OPEN
 ) -> str:
-    """The request that creates a model with an architecture and image, on a base."""
+    """Format the request that creates a model with an architecture and image, on a base."""
     pixels = {"size": image["size"], "channels": image["channels"]}
     fields = {"name": LEFT_OPEN, "base": base, "architecture": architecture, "image": pixels}
     return str(Step("POST", "/v1/models", body=fields))

@@ -162,7 +162,7 @@ def flips_to_json(counts: Flips) -> answers.Flips:
 
 
 def _counts_to_json(counts: Flips) -> answers.FlipCounts:
-    """Return the counts alone."""
+    """Return counts of flips in JSON form, without statistics."""
     both_right, negative, positive, both_wrong = astuple(counts)
     return {
         "n": counts.n,

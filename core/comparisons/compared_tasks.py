@@ -120,7 +120,7 @@ class Vocabulary:
         self._number: dict[tuple[int | None, str], int] = {}
 
     def number_labels(self, task: int, labels: list[str]) -> Ids:
-        """Return the numbers of these labels, int64 [N]."""
+        """Return the number of each label in the vocabulary, int64 [N]."""
         return np.array(
             [self._number_label(task if self.apart else None, label) for label in labels], np.int64
         )

@@ -117,7 +117,7 @@ def _append_event(session: Session, event: _Event) -> None:
 
 
 def write_recorded(session: Session) -> None:
-    """Write the recorded events for each webhook that wants them.
+    """Write the recorded events as deliveries to each webhook that wants them.
 
     Call this last before the commit.
     """

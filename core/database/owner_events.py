@@ -72,7 +72,7 @@ def of_alias(session: Session, model: Model, moved: AliasMoved, now: float) -> N
 
 
 def write_recorded(session: Session) -> None:
-    """Write the recorded events.
+    """Write the owner events that the transaction has recorded.
 
     Call this last before the commit, when the transaction holds all its other locks.
     """

@@ -253,7 +253,9 @@ def _fetch_earlier_task(
 
 
 def _find_features(tasks: list[Task], parts: list[Part]) -> dict[int, str]:
-    """Return task → digest of the backbone's features of held-out images, from these parts."""
+    """Return task → digest of the stored features of held-out images, as these parts' backbone
+    gives them.
+    """
     backbone = [(part.name, part.sha256) for part in parts if part.type == BACKBONE]
     return {
         task.number: task.features_sha256

@@ -79,7 +79,7 @@ def _compute_digest(job: Job, **made_by: str | int) -> str:
 
 
 def register(db: Database, store: Store, claim: Claim, path: Path, event: SnapshotEvent) -> None:
-    """Upload a complete snapshot folder, register it, and delete the job's earlier snapshots.
+    """Upload a complete snapshot of a job, register it, and delete the job's earlier snapshots.
 
     Args:
         path: folder with plain files only.

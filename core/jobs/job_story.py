@@ -25,7 +25,7 @@ POINTS = 600
 
 @dataclass(frozen=True)
 class Line:
-    """A log line."""
+    """A line of a job's log."""
 
     at: str
     level: str

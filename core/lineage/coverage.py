@@ -92,9 +92,7 @@ def find_lacked_tasks(
 def lacked_of(
     session: Session, model: Model, passed_over: Iterable[Task], tasks: Collection[int]
 ) -> list[tuple[Task, Standing]]:
-    """Return the same as `find_lacked_tasks` for rolled-back and skipped tasks that the caller has
-    read.
-    """
+    """Return those of the given rolled-back and skipped tasks that a version taught `tasks` lacks."""
     missing = [task for task in passed_over if task.number not in tasks]
     # Most versions lack nothing, which costs no further query.
     unfinished = open_tasks(session, model.id) if missing else {}

@@ -24,7 +24,7 @@ _ADDRESSES = 4
 
 
 class NotSent(Exception):
-    """No response came; the message says why."""
+    """An HTTP request without a response; the message says why."""
 
 
 @dataclass(frozen=True)

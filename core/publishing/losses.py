@@ -178,7 +178,7 @@ class _Comparison:
         self._is_ranked = True
 
     def count_all(self) -> Losses:
-        """Return all counts."""
+        """Count the losses against production and the best earlier versions."""
         for task in sorted(self._facts.tasks):
             if task != self._facts.own_task and (part := self._open_part(task)) is not None:
                 self._compare_with_production(part)

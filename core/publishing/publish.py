@@ -172,7 +172,7 @@ def _find_published(db: Database, claim: Claim) -> Published | None:
 def _try_publish(
     db: Database, blobs: Blobs, claim: Claim, made: _Made, comparison: ProductionComparison
 ) -> Published | None:
-    """Publish in one transaction.
+    """Publish a job's result in one transaction.
 
     Return None, without any change, if production is not the compared version.
     """

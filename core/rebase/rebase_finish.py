@@ -151,7 +151,7 @@ def _swap_names(
     *,
     is_back: bool,
 ) -> RebaseOut:
-    """Swap the names and record it; return the comparison with both models as they are now."""
+    """Swap the names of two models and record it; return the comparison with both as they are now."""
     session, actor, now = transaction.session, transaction.actor, transaction.now
     old, new = pair
     comes, goes, ending = (old, new, "rebased") if is_back else (new, old, "before-rebase")

@@ -82,7 +82,7 @@ class PlannedTask:
 
 @dataclass(frozen=True)
 class Plan:
-    """Both models as they are now, and each task.
+    """The old and the new model of a rebase as they are now, and the state of each task.
 
     Attributes:
         waiting: sentences about other things that are missing.
@@ -105,7 +105,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Rebase:
-    """Both models of a rebase.
+    """The old and the new model of a rebase.
 
     Attributes:
         standings: standing of each task in the new model.

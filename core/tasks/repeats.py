@@ -56,7 +56,7 @@ class Same:
 
     @property
     def is_answer(self) -> bool:
-        """True where a batch is answered with it."""
+        """True where a repeated batch is answered with this task."""
         return self.standing in ANSWERS or self.is_held
 
 

@@ -153,7 +153,7 @@ OPERATIONS = (
 
 @dataclass(frozen=True)
 class Step:
-    """A request.
+    """A request of the API that advice names.
 
     Attributes:
         method, path: such as POST and `/v1/jobs/job_1/retry`; names in the path are quoted.

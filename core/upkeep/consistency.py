@@ -178,7 +178,8 @@ def check(db: Database, store: Store, settings: Settings, *, verify: bool = Fals
 def repair(
     db: Database, store: Store, blobs: Blobs, settings: Settings, drifts: list[Drift]
 ) -> None:
-    """Repair what is safe to repair; afterwards `check` reports the rest.
+    """Repair differences between database and store that are safe to repair; `check` reports the
+    rest.
 
     A missing or damaged blob is restored from this machine's cache if its copy is sound. A download
     that nothing else refers to is forgotten, and the next request builds it again. A damaged

@@ -150,7 +150,7 @@ class Scrubber:
         self._recorded_at = time.monotonic()
 
     def _run_pass(self) -> None:
-        """Scrub from the position to the end."""
+        """Scrub the store's objects from the position to the end."""
         if not self._cursor:
             with self._db.write() as session:
                 session.get_one(Scrub, _ROW, with_for_update=True).began_at = self._db.now(session)

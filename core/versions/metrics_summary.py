@@ -200,7 +200,7 @@ def _of_the_line(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
 def _of_the_last(
     session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
 ) -> LastFigures:
-    """Return the figures that are recorded only for the requested version, by task."""
+    """Return the figures that are recorded for the requested version alone, by task."""
     of_version = {"model": model.id, "version": version}
     documents: dict[str, dict[str, Any]] = dict(
         session.connection().execute(_OF_ONE, of_version).all()

@@ -67,7 +67,7 @@ class Deliverer:
         self._thread.start()
 
     def end(self) -> None:
-        """Begin no further deliveries."""
+        """Begin no further deliveries of webhooks."""
         self._end.set()
 
     def close(self) -> None:

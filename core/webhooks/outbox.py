@@ -281,7 +281,7 @@ def _in_turn() -> ColumnElement[bool]:
 
 
 def _free_again(session: Session, hook: Webhook, now: float) -> None:
-    """End a lease.
+    """End the lease of a webhook.
 
     The webhook is due again with its first delivery that does not wait for another.
     """

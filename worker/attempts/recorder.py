@@ -82,7 +82,7 @@ class Recorder:
                 self._trained = event.images, now
 
     def _add_duration(self, event: JobEvent) -> JobEvent:
-        """Return an event.
+        """Return an event of a job with the duration that it ends.
 
         A report on a batch's images gets its duration, since a job process has no clock.
         """

@@ -70,7 +70,7 @@ def preload() -> ChildMain:
 
 
 def serve(server: socket.socket, child_main: ChildMain) -> None:
-    """Fork a child for each request until the other end of `server` closes."""
+    """Fork a job process for each request until the other end of `server` closes."""
     # `set_wakeup_fd` takes no descriptor that could block.
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     # a handler must exist for the wake-up to work

@@ -109,7 +109,7 @@ class DeviceWatch:
             self._report = without_cuda(f"The device could not be checked: {error}")
 
     def _adopt_report(self, report: DeviceReport) -> None:
-        """Adopt the result of a check."""
+        """Adopt the result of a device check."""
         self._check_at = None
         problem = report["problem"]
         # A worker falls back to the CPU only at its start, not after a loss.

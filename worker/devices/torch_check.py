@@ -36,7 +36,7 @@ _SHIM = ROOT / "core" / "learning" / "torchvision_import.py"
 
 @contextmanager
 def torch_checked(settings: Settings) -> Iterator[None]:
-    """Check while the block runs.
+    """Check the installed torch while the block runs.
 
     An error of the check replaces any error of the block, which may follow from it.
 
@@ -75,7 +75,7 @@ def _passed_file(settings: Settings) -> Path:
 
 
 def main() -> int:
-    """Import both as a job does; print which one failed and why.
+    """Import torch and torchvision as a job does; print which one failed and why.
 
     Return 0 if both can be imported.
     """
@@ -92,7 +92,7 @@ def main() -> int:
 
 
 def _require_passed(process: "subprocess.Popen[bytes]") -> None:
-    """Wait for the check.
+    """Wait until the check of torch has passed.
 
     Raises:
         Unavailable: it failed.

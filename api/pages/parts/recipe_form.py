@@ -57,7 +57,7 @@ class RecipeForm:
 
     @property
     def json(self) -> str:
-        """The patch as it is sent; plain ASCII, so that it fits a header."""
+        """The form's recipe patch as JSON; plain ASCII, so that it fits a header."""
         return json.dumps(self.patch)
 
     @property

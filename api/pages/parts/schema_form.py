@@ -63,7 +63,7 @@ def fields_of(
     prefix: str = "",
     without: Sequence[str] = (),
 ) -> tuple[Field, ...]:
-    """Return the inputs of an object.
+    """Return the form inputs for an object of a JSON Schema.
 
     Args:
         schema: JSON Schema of the object; `$ref` refers to its `$defs`.
@@ -115,7 +115,7 @@ def format_value(value: object) -> str:
 
 
 def paths_in(fields: Sequence[Field]) -> Iterator[str]:
-    """Yield the names of all inputs."""
+    """Yield the names of all inputs of a form."""
     for field in fields:
         yield field.path
         yield from paths_in(field.fields)

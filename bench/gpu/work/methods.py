@@ -40,7 +40,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As the figures name it."""
+        """Name of the case in the figures."""
         return f"{self.method}, {self.scenario}"
 
 

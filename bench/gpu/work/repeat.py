@@ -38,7 +38,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As the figures name it."""
+        """Name of the case in the figures."""
         return (
             f"{self.method} on {self.network}{'' if self.deterministic else ', not deterministic'}"
         )

@@ -42,7 +42,7 @@ CHECK_S = 3.0
 
 @dataclass(frozen=True)
 class Ask:
-    """One request.
+    """One request of the client.
 
     Attributes:
         json: JSON body; None: no body, or `content`.

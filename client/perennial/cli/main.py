@@ -71,12 +71,10 @@ class Perennial(Commands):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS:
-            # `open_` avoids the name of the builtin.
-            attribute = getattr(
-                import_module(f"perennial.cli.{COMMANDS[name][0]}"),
-                name.replace("open", "open_").replace("-", "_"),
-            )
-            return attribute if isinstance(attribute, click.Command) else None
+            module = import_module(f"perennial.cli.{COMMANDS[name][0]}")
+            # By the name of the command, since its function is named after what it does.
+            commands = (one for one in vars(module).values() if isinstance(one, click.Command))
+            return next((one for one in commands if one.name == name), None)
         plugin = _find_plugins().get(name)
         return None if plugin is None else plugin.load()
 

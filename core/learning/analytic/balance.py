@@ -66,7 +66,10 @@ class LeftOut:
         self._change = _outer_products(self._moved) - _outer_products(former) - removed
 
     def select(self, rows: Tensor | slice) -> LeftOut:
-        """Return the same for some of the examples. `rows`: bool, or int64 indices, or a slice."""
+        """Return the left-out statistics of some examples.
+
+        `rows`: bool, int64 indices, or a slice.
+        """
         selected = copy(self)
         for name in ("_h", "_labels", "_own", "_n", "_moved", "_change"):
             setattr(selected, name, getattr(self, name)[rows])

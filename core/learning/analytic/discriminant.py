@@ -146,7 +146,10 @@ class LeftOut:
         self._least = max(floor, torch.finfo(h.dtype).tiny)
 
     def select(self, rows: Tensor | slice) -> LeftOut:
-        """Return the same for some of the examples. `rows`: bool, or int64 indices, or a slice."""
+        """Return the left-out statistics of some examples.
+
+        `rows`: bool, int64 indices, or a slice.
+        """
         selected = copy(self)
         for name in ("_h", "_labels", "_n", "_residual", "_lost", "_mean"):
             setattr(selected, name, getattr(self, name)[rows])

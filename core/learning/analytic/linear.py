@@ -33,7 +33,7 @@ class Linear:
 
 
 def draw_matrix(columns: int, width: int, seed: int) -> Tensor:
-    """Return R, float32 [M, D], the same for the same seed."""
+    """Draw the random projection matrix R, float32 [M, D], the same for the same seed."""
     # On the CPU and from a generator of its own: the same matrix on every device, whatever was
     # drawn before.
     return torch.randn(columns, width, generator=torch.Generator().manual_seed(seed))

@@ -61,7 +61,7 @@ class Olor:
         anchored: Sequence[Anchored],
         warn: Callable[[str], None],
     ) -> None:
-        """Prepare the anchored parameters.
+        """Prepare the parameters that OLOR pulls back to their start.
 
         Raises KeyError for one that the optimizer does not have.
 

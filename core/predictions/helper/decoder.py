@@ -48,7 +48,7 @@ def from_files(
 def from_arrays(
     value: Sequence[Any], size: int, channels: int, limits: Limits, resizing: Resizing
 ) -> Iterator[bytes | ImageInvalid]:
-    """Yield the same for nested arrays H×W or H×W×C of values 0 … 255."""
+    """Yield the pixels of nested arrays H×W or H×W×C of values 0 … 255, or why one cannot be used."""
     for image in value:
         try:
             yield _from_array(image, size, channels, limits, resizing)

@@ -78,7 +78,7 @@ def make_graph(header: Mapping[str, Any], manifest_json: bytes, raw: bytes) -> d
 
 
 def main() -> None:
-    """Answer one request."""
+    """Answer one request for a version's graph."""
     # Libraries must not print into the protocol.
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -66,7 +66,7 @@ class Head(NamedTuple):
 
 
 class Fetcher:
-    """Fetches URLs.
+    """Fetches images from https URLs.
 
     Args:
         allow_private: also connect to private and loopback addresses, but never to metadata

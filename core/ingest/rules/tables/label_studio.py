@@ -87,7 +87,7 @@ def _choices_of(task: dict[str, object]) -> list[object] | None:
 
 
 def _read_annotations(source: Source, records: Records) -> bool:
-    """Read CSV or JSON-MIN.
+    """Read a Label Studio export in CSV or JSON-MIN.
 
     The columns that are not about the annotation are the task's data and its choice.
     """

@@ -195,7 +195,7 @@ class _Search:
         return base == CSV_NAME and "/" not in folder
 
     def _open_candidate(self, number: int, is_own: bool) -> TableFile | None:
-        """Return a candidate's file.
+        """Return the file of a possible label table.
 
         None means that it is unreadable or too large, and need not be a table.
         """
