@@ -51,7 +51,7 @@ class Entry(NamedTuple):
 
 
 M = "/v1/models/birds"
-TELLS = "asks for nothing"
+TELLS = "information only"
 FIRST = "tests/e2e/test_first_advice.py::"
 FOLLOWED = "tests/e2e/test_advice_followed.py::"
 LIFE = "tests/e2e/test_lifecycle.py::"
@@ -83,11 +83,11 @@ ENTRIES = (
           LIFE + "test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_by_relearning"),
     Entry("pinned", ("core/lineage/words.py:explain_pinning", "core/versions/aliases.py:_production_to_json",
                      "core/models/models.py:to_json"),
-          "production was put on a version by a person and follows no later one",
+          "a person moved production to a version, so it does not follow later ones",
           f"POST {M}/aliases/production/follow lets it follow later ones.",
           LIFE + "test_after_a_rollback_later_batches_build_on_each_other_until_production_is_told_to_follow"),
     Entry("passes-now", ("core/versions/aliases.py:_move_production",), "a held version was judged "
-        "again and passes",
+        "again and now passes",
           "", TELLS),
     Entry("biased-head", ("core/publishing/biased_head.py:_format_advice",
           "core/publishing/biased_head.py:_next_batch"),
@@ -97,7 +97,7 @@ ENTRIES = (
           FOLLOWED + "test_rebalancing_the_next_batch_makes_up_for_a_biased_head"),
     Entry("collapsed", ("core/publishing/version_warnings.py:warn_collapsed",
           "core/publishing/version_warnings.py:_go_on"),
-          "features lost more than 10 points beside the best ancestor's",
+          "features lost more than 10 points against those of the best ancestor",
           f'Roll production back to it with POST {M}/aliases/production/rollback {{"version": 2, '
           f'"reason": "…"}}.',
           FOLLOWED + "test_going_back_from_collapsed_features_brings_the_accuracy_back"),
@@ -113,7 +113,7 @@ ENTRIES = (
           FOLLOWED + "test_more_images_of_classes_tell_them_apart_better"),
     Entry("data-held", ("worker/attempts/attempt.py:_hold_back",
           "core/learning/reports/data_report.py:announce_findings"),
-          "the recipe holds doubts about the images",
+          "a recipe with `data_report` \"hold\" held doubtful images",
           'Learn it as it is: POST /v1/jobs/job_1/retry {"recipe": {"data_report": "warn"}}.',
           "tests/e2e/test_data_report.py::test_what_was_held_is_learned_by_the_retry_that_it_names_and_then_deleted"),
     Entry("conflicts", ("core/ingest/findings/contradictions.py:require_none", "core/ingest/ingest.py:_write_datasets"),
@@ -126,7 +126,7 @@ ENTRIES = (
           FOLLOWED + "test_damaged_images_are_left_out_by_the_parameter_that_the_refusal_names"),
     Entry("leak", ("core/ingest/report.py:warn_leak",), "held-out images are in the training part "
         "too", "", TELLS),
-    Entry("packed", ("core/ingest/readers/zip.py:_check_kind",), "an entry is packed by another "
+    Entry("packed", ("core/ingest/readers/zip.py:_check_kind",), "an entry is compressed by another "
         "method than deflate",
           "Unpack it, and send the folder, or pack it with zip -r.",
           "not followed: it asks for another program on the sender's machine"),
@@ -139,12 +139,11 @@ ENTRIES = (
                      "core/ingest/rules/levels.py:_is_clear", "core/ingest/rules/levels.py:_build_error"),
           "folders or files can be read in several ways", "Say so with ?layout=folders.",
           RULES + "test_what_can_be_read_in_several_ways_is_asked_for"),
-    Entry("names-pattern", ("core/ingest/rules/choice.py:offer_pattern",), "names of files begin "
+    Entry("names-pattern", ("core/ingest/rules/choice.py:offer_pattern",), "file names begin "
         "with labels",
           "?names_pattern=%7Blabel%7D_%7Bnumber%7D takes them.",
           TABLES + "test_a_pattern_that_nearly_all_names_fit_is_offered"),
-    Entry("label-file", ("core/ingest/rules/label_files.py:advice",), "a label file lies in a "
-        "packed batch",
+    Entry("label-file", ("core/ingest/rules/label_files.py:advice",), "a batch in an archive contains a label file",
           "Unpacked, the command line reads it.",
           "not followed: programs get the command that reads a folder too"),
     Entry("columns", ("core/ingest/rules/tables/columns.py:_refuse_unlikely",
@@ -160,7 +159,7 @@ ENTRIES = (
           "tests/api/uploads/test_upload.py::test_more_bad_entries_are_taken_where_the_request_allows_them"),
     Entry("memory-lost", (_learn_path("evaluation/ancestors.py:inherit_state"),),
           "a batch is learned by another method, or memory was deleted", "", TELLS),
-    Entry("one-class", (_learn_path("training/job.py:_begin_run"),), "a model knows one class alone",
+    Entry("one-class", (_learn_path("training/job.py:_begin_run"),), "a model knows only one class",
           "Send a batch with another class.",
           "tests/e2e/test_gate.py::test_a_first_batch_of_one_class_is_published_and_not_promoted"),
     Entry("merge", (_learn_path("training/merge.py:merge_weights"),), "weights were merged, or could not "
@@ -183,9 +182,9 @@ ENTRIES = (
           "not followed: the message is tested in tests/core/learning/methods, its effect is the "
           "method's own"),
     Entry("curvature", (_learn_path("methods/penalties/ewc_online.py:begin_task"),),
-          "the kept curvature is of another kind", "", TELLS),
+          "the stored curvature is of another kind", "", TELLS),
     Entry("steep", (_learn_path("methods/penalties/quadratic.py:_warn_of_limits"),), "a penalty is too steep "
-        "for the rate", "",
+        "for the learning rate", "",
           TELLS),
     Entry("slca", (_learn_path("methods/slca.py:begin_task"),), (
         "covariances are too wide, or validation "
@@ -197,12 +196,12 @@ ENTRIES = (
           TELLS),
     Entry("olor", (_learn_path("optimizers/olor.py:_limit_rho"),
           _learn_path("optimizers/rollback.py:announce_rollback")),
-          "OLOR rolls back nothing, little or too much", "Set optimizer.olor.iota_total to the sum "
+          "OLOR moves weights back not at all, little or too much", "Set optimizer.olor.iota_total to the sum "
               "that you want.",
           "tests/core/learning/optimizers/test_rollback.py::test_what_the_steps_roll_back_is_the_sum_that_was_asked_for"),
     Entry("no-weights", ("core/recipe/pretrained.py:weights_of", "core/bases/pretrained.py:resolve_weights",
-                         "core/execution/kinds/fetch.py:_find_pretrained"), "timm has no weights of a "
-                             "name",
+                         "core/execution/kinds/fetch.py:_find_pretrained"), "timm has no weights of "
+                             "this name",
           "GET /v1/architectures has the names.", "tests/api/test_recommended_names.py::test_networks_of_timm"),
     Entry("weights-by-hand", ("core/bases/pretrained.py:_by_hand", "core/execution/kinds/fetch.py:_format_advice",
                               "core/lineage/words.py:fetch_again"),
@@ -224,27 +223,27 @@ ENTRIES = (
           "Send the file as POST /v1/bases?architecture=resnet18&image_size=32&channels=3.",
           "tests/core/bases/test_base_advice.py::test_the_error_names_the_field_and_the_request_that_would_be_taken"),
     Entry("no-answers", ("core/comparisons/compared_tasks.py:_explain_missing",), "versions from "
-        "before answers were kept",
+        "before predictions were stored",
           f"The next job asks it again: send a batch (POST {M}/tasks).",
           "not followed: no version of this release lacks answers"),
     Entry("export-failed", ("core/versions/export_jobs.py:_explain_ending",
           "core/execution/exporting.py:read_requested_export"),
           "an export failed or was cancelled", "POST /v1/jobs/job_1/retry tries again.",
-          "not followed: tests/api has the refusal; the retry fails again by design where packages "
-          "lack"),
-    Entry("which-task", ("core/predictions/predictions.py:_check_task",), "a prediction names no head",
+          "not followed: tests/api has the refusal; without the missing packages, the retry fails "
+          "again by design"),
+    Entry("which-task", ("core/predictions/predictions.py:_check_task",), "a request for a prediction names no head",
           "Name the task with ?task= (1 or 2).", "not followed: a parameter of predict, tested in "
               "tests/api/predict"),
     Entry("quota", ("core/usage/quota.py:_make_full_error", "core/execution/kinds/fetch.py:_require_room"),
           "an owner's bytes are used up", "Delete models or open uploads (GET /v1/uploads).",
-          "not followed: deletion of what one chooses; tests/core/usage/test_quota.py has what "
-          "it frees"),
+          "not followed: you choose what to delete; tests/core/usage/test_quota.py shows what "
+          "this frees"),
     Entry("rebase-begun", ("core/rebase/rebase.py:_require_rebasable", "core/rebase/rebase.py:_start_from",
                            "core/rebase/rebase.py:_add_model_and_jobs", "core/rebase/rebase_plan.py:find_rebase"),
-          "a move to another base is begun, or is not", f"GET {M}/rebase says how far it is.",
+          "a move to another base has begun, or has not", f"GET {M}/rebase says how far it is.",
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
     Entry("rebase-compared", ("core/rebase/rebase_comparison.py:_list_warnings",),
-          "the new model of a move is worse, or clients must change an id", "", TELLS),
+          "the new model of a move is worse, or clients must use another id", "", TELLS),
     Entry("rebase-finish", ("core/rebase/rebase_comparison.py:_describe_next_step",
                             "core/rebase/rebase_finish.py:_require_compared",
                             "core/rebase/rebase_finish.py:_require_ready",
@@ -253,18 +252,18 @@ ENTRIES = (
           f"POST {M}/rebase/finish moves production.",
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
     Entry("relearn", ("core/tasks/retries.py:_retry_task", "core/tasks/settling.py:_why_not"),
-          "a task is retried where it must be learned again, or the other way round",
+          "a task is retried although it must be learned again, or vice versa",
           f"Learn it again with POST {M}/tasks/2/relearn.",
           "not followed: the request that it names is followed by `missing`"),
     Entry("uploads", ("core/uploads/uploads.py:_take_place", "core/uploads/uploads.py:_make_missing_error",
                       "core/uploads/whole_uploads.py:find_whole", "core/uploads/whole_uploads.py:read_contents"),
-          "an upload is missing, unfinished or one too many", "GET /v1/uploads lists all.",
-          "not followed: the client goes on by itself, tests/client/test_uploads.py"),
+          "an upload is missing or unfinished, or there are too many", "GET /v1/uploads lists all.",
+          "not followed: the client resumes uploads by itself, tests/client/test_large_batches.py"),
     Entry("webhook", ("core/webhooks/webhooks.py:require_enabled", "core/webhooks/webhooks.py:require_room"),
           "a webhook is disabled, or too many deliveries wait", 'PATCH /v1/webhooks/whk_1 '
               '{"enabled": true} first.',
           "not followed: tests/api/routes/test_webhooks.py enables one"),
-    Entry("data-settled", (), "a batch that was held is learned as it is: the finding is not "
+    Entry("data-settled", (), "a held batch is learned as it is: the finding is not "
         "repeated", "",
           FOLLOWED + "test_what_a_person_has_accepted_neither_warns_nor_holds_when_it_is_learned_again"),
     Entry("suspects", ("core/learning/reports/data_findings.py:_find_suspects",), "labels look wrong",
@@ -288,16 +287,16 @@ ENTRIES = (
     Entry("shift", ("core/learning/reports/data_findings.py:_find_shift",), "images of known classes differ "
         "from earlier ones",
           "Look at them; if they are right, the model needs them.", "not followed: a person looks"),
-    Entry("would-say", ("core/learning/reports/data_findings.py:_would_say",), "production would take new "
-        "classes for known ones",
+    Entry("would-say", ("core/learning/reports/data_findings.py:_would_say",), "production would predict known classes "
+        "for images of new ones",
           "", TELLS),
     Entry("weak", ("core/recipe/weaknesses.py:find_weaknesses", "core/recipe/weaknesses.py:without_effect"),
           "a method or modifier is weak in a scenario, or changes nothing", "Name a method that "
               "trains.",
-          "not followed: docs/benchmarks.md has both sides of each, measured"),
+          "not followed: docs/benchmarks.md has measurements of both sides"),
     Entry("damage", ("core/retention/damage.py:_of_part",), "a stored part is damaged",
           f"Roll back and learn task 2 again (POST {M}/tasks/2/relearn).",
-          "not followed: needs a damaged store; tests/e2e/test_restore.py puts objects back"),
+          "not followed: it needs a damaged store; tests/e2e/test_restore.py restores objects"),
 )  # fmt: skip
 
 
@@ -326,19 +325,18 @@ HEAD = """\
 
 This page lists all advice of the service in its three forms. The API names a request, the command line names the
 command that sends it, and a page names its button. All forms come from one source (`core/text/steps.py`). *Followed* is
-the test that follows the advice literally and shows that it helps, or the reason why there is none. An entry that asks
-for nothing is information only. `python -m tools.advice_table` writes this page.
+the test that follows the advice literally and shows that it helps, or the reason why there is none. Entries without
+advice are information only. `python -m tools.advice_table` writes this page.
 
 For a held version, the first request changes the mean accuracy over two batches of two digits as follows. The network
 is an `mlp` of 16 units, with one run each (`tests/e2e/test_first_advice.py`):
 
-- the model's own recipe in place of the batch's: .50 → .91;
+- the model's own recipe instead of the batch's: .50 → .91;
 - the head alone by `lwf` after fine-tuning: .50 → .66;
-- `slca` after `er` with two kept images: .53, .53, .75 and .69 with four seeds, of which the gate holds the first two
-  again.
+- `slca` after `er` with two kept images: .53, .53, .75 and .69 with four seeds. The gate holds the first two again.
 
-Rebalancing the next batch, as advised for a biased head, gives .25 → .81. Going back from collapsed features gives .17
-→ .96 (`tests/e2e/test_advice_followed.py`).
+Rebalancing the next batch, as advised for a biased head, gives .25 → .81. Rolling back from collapsed features gives
+.17 → .96 (`tests/e2e/test_advice_followed.py`).
 
 | advice | when | API | command line | page | followed |
 | --- | --- | --- | --- | --- | --- |"""

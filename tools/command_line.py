@@ -39,7 +39,7 @@ login`) and
 - `--jq EXPRESSION` passes the output of `--json` through the program jq, if it is installed. \
 Texts are printed without
   quotes.
-- Every command that lists something takes the following options. Headings may be typed with a \
+- Every command that lists something takes the following options. In a heading, you may type a \
 hyphen for a space.
   - `--columns A,B` selects columns and their order.
   - `--csv` prints CSV with headings.
@@ -48,19 +48,19 @@ hyphen for a space.
 - Some commands accept a name instead of an id (`keys revoke`, `webhooks …`, `uploads rm`). If \
 several objects have this
   name, the error lists them with their ids.
-- An output path (`-o`) that ends with `/` is a folder, and is created.
+- An output path (`-o`) that ends with `/` names a folder, which is created.
 - If a command needs an answer but standard input has ended, it exits with 2. Use `--yes` to \
 answer in advance.
 - Results go to standard output: tables on a terminal, tab-separated lines without headings \
 elsewhere. Progress,
   warnings and errors go to standard error. `NO_COLOR` is respected.
-- URL and key come from the first of these that is set:
+- URL and key are taken from the first of these that is set:
   1. an option;
   2. `PERENNIAL_URL` and `PERENNIAL_API_KEY`;
   3. the profile (`--profile`, `PERENNIAL_PROFILE`);
   4. for a service on the same machine, `perennial-data/admin-key` in the working directory.
 
-| exit status | means |
+| exit status | meaning |
 | --- | --- |
 """
 
@@ -87,7 +87,7 @@ def render_document() -> str:
     ]
     document_lines += ["## Commands of the service", ""]
     document_lines += [
-        "These commands come with the package of the service, and read its settings.",
+        "These commands come with the service's package, and read its settings.",
         "",
         *_render_sections(service),
     ]

@@ -18,13 +18,19 @@ from typing import Any
 import click
 
 FOLDER = click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-JSON = click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
+JSON = click.option("--json", "is_json", is_flag=True, help="Print one JSON object per line.")
 
 
 @click.command()
-@click.option("--host", metavar="ADDRESS", help="Where it listens; default: 127.0.0.1.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Default: 8000; 0: any that is free.")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Default: ./perennial-data.")
+@click.option("--host", metavar="ADDRESS", help="Address to listen on; default: 127.0.0.1.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; default: 8000; 0: any free port.",
+)
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), help="Data directory; default: ./perennial-data."
+)
 def serve(host: str | None, port: int | None, data_dir: Path | None) -> int:
     """Run the service: API and worker on one console, until Ctrl-C."""
     from worker import launcher
@@ -77,13 +83,13 @@ def migrate(no_backup: bool) -> int:
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only tell what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, without removing it.")
 @click.option(
     "--grace-hours",
     type=click.FloatRange(0),
     default=24.0,
     show_default=True,
-    help="Of what nothing names.",
+    help="Age in hours from which objects without a row are removed.",
 )
 @JSON
 def sweep(dry_run: bool, grace_hours: float, is_json: bool) -> int:
@@ -95,7 +101,7 @@ def sweep(dry_run: bool, grace_hours: float, is_json: bool) -> int:
 
 @click.command()
 @click.option("--verify", is_flag=True, help="Read every object and compare its digest.")
-@click.option("--repair", is_flag=True, help="Repair what is safe to repair.")
+@click.option("--repair", is_flag=True, help="Repair what can be repaired safely.")
 @JSON
 @click.argument("paths", nargs=-1, metavar="")
 def check(verify: bool, repair: bool, is_json: bool, paths: tuple[str, ...]) -> int:
@@ -140,19 +146,19 @@ ROWS = ("lda", "logistic", "finetune", "full", "perennial")
 @click.command("compare-methods")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True))
 @click.option(
-    "--batches", type=click.IntRange(2), metavar="N", help="Batches of new classes; default: 3."
+    "--batches", type=click.IntRange(2), metavar="N", help="Number of batches; default: 3."
 )
 @click.option(
     "--images",
     type=click.IntRange(5),
     metavar="N",
-    help="Images of a class to learn from, at most; default: 60, fewer of more than 10 classes.",
+    help="Most images of a class to learn from; default: 60, fewer with more than 10 classes.",
 )
 @click.option(
     "--held-out",
     type=click.IntRange(5),
     metavar="N",
-    help="Images of a class to measure on, at most; default: 50, fewer of more than 10 classes.",
+    help="Most images of a class to measure on; default: 50, fewer with more than 10 classes.",
 )
 @click.option(
     "--epochs",
@@ -160,27 +166,25 @@ ROWS = ("lda", "logistic", "finetune", "full", "perennial")
     metavar="N",
     default=5,
     show_default=True,
-    help="Of each training of the network.",
+    help="Epochs of each training of the network.",
 )
 @click.option(
     "--without", multiple=True, type=click.Choice(ROWS), help="Leave a row out; can be repeated."
 )
-@click.option(
-    "--base", metavar="NAME", help="Of the rows beside Perennial's; default: the ImageNet base."
-)
+@click.option("--base", metavar="NAME", help="Base of the other rows; default: the ImageNet base.")
 @click.option(
     "--model",
     metavar="JSON",
     help="Fields of Perennial's model, such as its recipe; default: its defaults.",
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Of the split and of each training."
+    "--seed", type=int, default=0, show_default=True, help="Seed of the split and of each training."
 )
 @click.option(
     "--json",
     "json_file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write all figures there.",
+    help="File to write all figures to.",
 )
 def compare_methods(
     folder: Path,

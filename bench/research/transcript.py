@@ -30,11 +30,11 @@ from tools import service
 COLUMNS, LINES = 80, 50
 WEEKS, CLASSES, TO_LEARN, HELD_OUT, SIZE = 3, 3, 60, 30, 64
 COUNT = 'import json, sys; print([one["status"] for one in json.load(sys.stdin)])'
-HEAD = """# The command line, seen
+HEAD = """# A session on the command line
 
-This is what you see on a terminal of 80 columns. The example has nine classes of photos in \
-three folders, a version that
-its gate holds, and one that is taken back. Times, ids and digests are those of one run.
+This page shows a session on a terminal of 80 columns. The example has nine classes of photos in \
+three folders, a version
+that its gate holds, and one that is rolled back. Times, ids and digests are those of one run.
 {made}
 """
 STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -42,7 +42,7 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "Create a model. Earlier classes may lose a tenth of their accuracy.",
         ("perennial models create garden --max-forgetting 0.1 --base perennial/resnet20-cifar100",),
     ),
-    ("Send a folder of folders of photos.", ("perennial submit garden week-31",)),
+    ("Send a folder with a subfolder of photos for each class.", ("perennial submit garden week-31",)),
     (
         "Fine-tuning on a batch forgets the one before, so the gate holds its version.",
         ("perennial submit garden week-32 --recipe '{\"method\": "
@@ -56,7 +56,7 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "Learn the lost week again by the model's own recipe, and let production follow.",
+        "Learn the lost week again with the model's own recipe, and let production follow.",
         (
             "perennial tasks relearn garden 2 --recipe '{}'",
             "perennial follow garden",
@@ -69,7 +69,7 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("perennial predict garden new", "perennial download garden"),
     ),
     (
-        "Print without colour, and for programs.",
+        "Print without colour, or for programs.",
         (
             "NO_COLOR=1 perennial versions list garden",
             f"perennial versions list garden --json | python3 -c {shlex.quote(COUNT)}",
@@ -85,7 +85,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True)
     source = parser.parse_args().data / "cifar100" / "classes_60-69.zip"
-    print(HEAD.format(made="`python -m bench.research.transcript` makes this page."))
+    print(HEAD.format(made="`python -m bench.research.transcript` writes this page."))
     with tempfile.TemporaryDirectory() as root, service.running(Path(root) / "service") as running:
         folder = Path(root) / "garden"
         write_photos(source, folder)

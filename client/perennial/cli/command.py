@@ -118,11 +118,11 @@ def command(
         # Appended, so that `--help` lists the options of the command itself first.
         new_command.params += [
             *(listing.build_options(columns or ()) if has_rows else ()),
-            click.Option(["--json", "is_json"], is_flag=True, help="Answer as JSON."),
+            click.Option(["--json", "is_json"], is_flag=True, help="Print JSON."),
             click.Option(
                 ["--jq"],
                 metavar="EXPRESSION",
-                help="What jq makes of the JSON; needs the program jq.",
+                help="Pass the JSON through the program jq.",
             ),
             click.Option(["--profile"], metavar="NAME", help="A profile of `perennial login`."),
             click.Option(["--url"], metavar="URL", help="Address of the service."),
@@ -160,7 +160,7 @@ RECIPE = click.option(
     metavar="JSON|@FILE",
     help="A recipe override, such as '{\"epochs\": 5}'.",
 )
-REASON = click.option("--reason", metavar="TEXT", help="Why; it is kept.")
+REASON = click.option("--reason", metavar="TEXT", help="Reason, stored in the history.")
 VERSION = click.option(
     "--version", "-v", default="production", show_default=True, help="Number or alias."
 )

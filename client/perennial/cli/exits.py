@@ -45,16 +45,16 @@ MEANINGS = {
     Exit.ERROR: "an error",
     Exit.USAGE: "wrong usage",
     Exit.NOT_FOUND: "not found",
-    Exit.AUTH: "no key, or it may not do this",
-    Exit.UNAVAILABLE: "the service does not answer, or asks to come later",
+    Exit.AUTH: "no key, or the key does not permit this",
+    Exit.UNAVAILABLE: "the service does not respond, or asks to retry later",
     Exit.HELD: "the version is held by the gate",
     Exit.REJECTED: "the batch is rejected",
     Exit.FAILED: "the job failed",
     Exit.CANCELLED: "the job was cancelled",
-    Exit.STILL_RUNNING: "the job is still running after `--timeout`; it goes on",
+    Exit.STILL_RUNNING: "the job is still running after `--timeout`, and continues",
     Exit.NO_BASE: "the weights of the model's base cannot be fetched; a batch that was sent is "
     "kept, and waits",
-    Exit.INTERRUPTED: "interrupted; a job that was followed goes on",
+    Exit.INTERRUPTED: "interrupted; the job continues",
 }
 """Meaning of each status, as the documentation and `perennial --help` show it."""
 # The first match counts, so subclasses come before their bases: a BaseFailed is a JobFailed too.

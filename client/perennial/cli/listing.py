@@ -12,8 +12,8 @@ import click
 
 from perennial.cli.output import Cell, csv_row, plain_row, print_table
 
-QUIET = "The first column alone, such as names or ids: a value a line."
-HEADERS = "Headings or none; default: on a terminal and with --csv, and not elsewhere."
+QUIET = "Print only the first column, such as names or ids, one value per line."
+HEADERS = "Print headings or not; default: on a terminal and with --csv."
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def build_options(columns: Sequence[str]) -> list[click.Option]:
         click.Option(
             ["--columns"], metavar="A,B,…", help=f"Only these{column_list}; in this order."
         ),
-        click.Option(["--csv", "is_csv"], is_flag=True, help="Rows as CSV, with headings."),
+        click.Option(["--csv", "is_csv"], is_flag=True, help="Print CSV with headings."),
         click.Option(["--quiet", "-q", "is_quiet"], is_flag=True, help=QUIET),
         click.Option(["--headers/--no-headers", "has_headers"], default=None, help=HEADERS),
     ]

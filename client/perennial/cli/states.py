@@ -55,5 +55,5 @@ def state_option(flag: str, name: str, states: Iterable[str]) -> Callable[[Work]
         name,
         type=click.Choice(list(states)),
         metavar="STATE",
-        help=f"Only those: {', '.join(states)}.",
+        help=f"Only these: {', '.join(states)}.",
     )

@@ -18,18 +18,18 @@ Row = tuple[Cell, ...]
 @command(
     "issues",
     columns=COLUMNS,
-    short_help="Images of a batch to look at: suspect labels, near duplicates.",
+    short_help="List images of a batch to check, such as suspect labels.",
 )
 @click.argument("model")
 @click.argument("task", type=int)
-@click.option("--kind", type=click.Choice(KINDS), help="Only those.")
+@click.option("--kind", type=click.Choice(KINDS), help="Only this kind.")
 def issues(shell: Shell, model: str, task: int, kind: str | None) -> None:
     """List images of a batch to check, one per row, as far as the service lists them.
 
     A suspect has a label that looks wrong; `suggested` is `score` times as probable. A
     near_duplicate looks the same as another image (`like`), in the batch or in an earlier task. A
     duplicate has the same bytes as another image of its class, and a conflict the same bytes as one
-    of another class. A rejected image could not be used, and `where` says why.
+    of another class. A rejected image could not be used; `where` gives the reason.
     """
     batch = shell.create_client().tasks.retrieve(model, task)
     rows = [row for row in rows_of(batch) if kind in (None, row[0])]

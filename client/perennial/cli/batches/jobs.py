@@ -27,11 +27,16 @@ def jobs() -> None:
 
 
 @command("list", jobs, columns=("job", "kind", "task", "state", "version", "created UTC"))
-@click.option("--model", "-m", metavar="MODEL", help="Those of one model.")
+@click.option("--model", "-m", metavar="MODEL", help="Only jobs of this model.")
 @state_option("--state", "wanted", JOBS)
-@click.option("--kind", metavar="KIND", help="learn, validate, fetch or export.")
+@click.option("--kind", metavar="KIND", help="Only this kind: learn, validate, fetch or export.")
 @click.option(
-    "--limit", "-n", type=click.IntRange(1), default=30, show_default=True, help="How many at most."
+    "--limit",
+    "-n",
+    type=click.IntRange(1),
+    default=30,
+    show_default=True,
+    help="Largest number of rows.",
 )
 def list_jobs(
     shell: Shell, model: str | None, wanted: str | None, kind: str | None, limit: int
@@ -86,7 +91,7 @@ def _print_job(job: Job) -> None:
 
 @command("watch", jobs)
 @click.argument("job")
-@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Wait so long at most.")
+@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Longest time to wait.")
 def watch(shell: Shell, job: str, timeout: float | None) -> None:
     """Follow a job to its end; --json prints each event as a line. Ctrl-C does not stop the job."""
     client = shell.create_client()
@@ -100,7 +105,9 @@ def watch(shell: Shell, job: str, timeout: float | None) -> None:
 
 @command("logs", jobs)
 @click.argument("job")
-@click.option("--follow", "-f", "is_followed", is_flag=True, help="Go on until it has ended.")
+@click.option(
+    "--follow", "-f", "is_followed", is_flag=True, help="Follow the log until the job has ended."
+)
 def logs(shell: Shell, job: str, is_followed: bool) -> None:
     """Print the log of a job."""
     try:

@@ -46,29 +46,31 @@ WORTH_SAYING_S = 10.0
 )
 @RECIPE
 @click.option(
-    "--drop-duplicates", is_flag=True, help="Of equal images of one class keep the first."
+    "--drop-duplicates", is_flag=True, help="Keep only the first of equal images of a class."
 )
 @click.option(
     "--again",
     is_flag=True,
-    help="Learn it once more where the model has it: its images weigh twice.",
+    help="Learn the batch again even if the model has it; its images then count twice.",
 )
-@click.option("--check", is_flag=True, help="Tell what a submit would meet, and submit nothing.")
+@click.option(
+    "--check", is_flag=True, help="Show how the batch would be read, without submitting it."
+)
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
-@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Wait so long at most.")
+@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Longest time to wait.")
 @click.option(
     "--option",
     "-o",
     "options",
     multiple=True,
     metavar="NAME=VALUE",
-    help="How the batch is read: layout=folders, one_class=true, classes=level:1; or of the "
-    "adapter of a data set.",
+    help="Option for reading the batch, such as layout=folders, one_class=true, classes=level:1, or "
+    "one for a data set's format; can be repeated.",
 )
 @click.option(
     "--allow-private",
     is_flag=True,
-    help="URLs of a list may lead to private addresses, such as 10.0.0.1.",
+    help="Allow private addresses such as 10.0.0.1 in a list of URLs.",
 )
 def submit(
     shell: Shell,

@@ -59,18 +59,16 @@ WORST = (
 """Exit statuses from worst to best; that of several batches is the first that one of them has."""
 
 
-@command(
-    "watch-folder", short_help="Send the batches that appear in a folder, one after the other."
-)
+@command("watch-folder", short_help="Send the batches that appear in a folder, one after another.")
 @click.argument(
     "folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False)
 )
 @click.argument("model")
 @RECIPE
-@click.option("--once", is_flag=True, help="End when all that is whole now is settled: for cron.")
+@click.option("--once", is_flag=True, help="End once all complete batches are processed; for cron.")
 @click.option(
     "--quiet", "quiet_s", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS",
-    help="Unchanged for so long a batch is whole.",
+    help="Time without a change after which a batch is complete.",
 )  # fmt: skip
 @click.option(
     "--every",
@@ -79,10 +77,10 @@ WORST = (
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Look so often.",
+    help="Time between two checks of the folder.",
 )
 @click.option(
-    "--timeout", type=SECONDS, metavar="SECONDS", help="With --once: end after so long at most."
+    "--timeout", type=SECONDS, metavar="SECONDS", help="With --once: longest time to run."
 )
 def watch_folder(
     shell: Shell,

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from perennial import Perennial
 
 
-@command("promote", short_help="Put production on a version.")
+@command("promote", short_help="Move production to a version.")
 @click.argument("model")
 @click.argument("version", type=int)
 @REASON
-@click.option("--alias", default="production", show_default=True, help="Which name to put on it.")
+@click.option("--alias", default="production", show_default=True, help="Alias to move.")
 def promote(shell: Shell, model: str, version: int, reason: str | None, alias: str) -> None:
     """Move production to a version; a held version requires a --reason."""
     client = shell.create_client()
@@ -32,14 +32,14 @@ def promote(shell: Shell, model: str, version: int, reason: str | None, alias: s
     shell.print_result(moved_alias, lambda: _print_alias(model, moved_alias))
 
 
-@command("rollback", short_help="Put production back.")
+@command("rollback", short_help="Move production back.")
 @click.argument("model")
 @click.option(
     "--to",
     "version",
     type=int,
     metavar="VERSION",
-    help="Default: the one before whose gate passed.",
+    help="Default: the newest earlier version that passed its gate.",
 )
 @REASON
 @click.option("--alias", default="production", show_default=True)
@@ -53,7 +53,7 @@ def rollback(shell: Shell, model: str, version: int | None, reason: str | None, 
     shell.print_result(moved_alias, lambda: _print_alias(model, moved_alias))
 
 
-@command("follow", short_help="Let production follow the line again.")
+@command("follow", short_help="Let production follow the lineage again.")
 @click.argument("model")
 def follow(shell: Shell, model: str) -> None:
     """Let production follow the lineage again after a rollback."""

@@ -16,19 +16,15 @@ CLASSES = 20
 KINDS = ("negative", "positive", "both_wrong")
 
 
-@command(
-    "compare", columns=DYNAMIC, short_help="What a version gets wrong that another gets right."
-)
+@command("compare", columns=DYNAMIC, short_help="Compare two versions on the same held-out images.")
 @click.argument("model")
 @click.argument("a")
 @click.argument("b", default="production")
-@click.option(
-    "--task", "-t", type=click.IntRange(1), metavar="N", help="Only on the images of this task."
-)
+@click.option("--task", "-t", type=click.IntRange(1), metavar="N", help="Only images of this task.")
 @click.option(
     "--images", "kind", type=click.Choice(KINDS), help="List the images of this kind instead."
 )
-@click.option("--class", "label", metavar="LABEL", help="With --images: only those of this class.")
+@click.option("--class", "label", metavar="LABEL", help="With --images: only this class.")
 def compare(
     shell: Shell, model: str, a: str, b: str, task: int | None, kind: str | None, label: str | None
 ) -> None:

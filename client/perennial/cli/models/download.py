@@ -44,7 +44,7 @@ class _Size(click.ParamType[int]):
 SIZE = _Size()
 
 
-@command("download", short_help="Fetch a version as a verified zip.")
+@command("download", short_help="Download a version as a verified zip.")
 @click.argument("model")
 @click.argument("version_argument", metavar="[VERSION]", required=False)
 @VERSION
@@ -52,8 +52,8 @@ SIZE = _Size()
     "--output",
     "-o",
     metavar="FILE|FOLDER",
-    help="Where to; into a folder that exists or whose name ends with /, which is made, as "
-    "MODEL-VERSION.zip or MODEL-VERSION-onnx.zip. Default: here.",
+    help="Target file or folder. A name that ends with / is a folder, which is created. In a folder, "
+    "the file is MODEL-VERSION.zip or MODEL-VERSION-onnx.zip. Default: here.",
 )
 @click.option(
     "--format", "form", default="safetensors", show_default=True, help="safetensors or onnx."
@@ -65,7 +65,7 @@ SIZE = _Size()
     "--max-size",
     type=SIZE,
     metavar="SIZE",
-    help="Bytes that it may have, such as 500MB; default: 16GiB.",
+    help="Largest size to accept, such as 500MB; default: 16GiB.",
 )
 def download(
     shell: Shell,
@@ -77,7 +77,7 @@ def download(
     layout: str,
     max_size: int | None,
 ) -> None:
-    """Fetch a version and verify its sha256. Repeat the command to resume an interrupted download.
+    """Download a version and verify its SHA-256. Repeat the command to resume an interrupted download.
 
     --layout files unpacks it; --layout triton writes MODEL/VERSION/model.onnx with its config.pbtxt
     and labels for Triton Inference Server, and therefore uses the format onnx.

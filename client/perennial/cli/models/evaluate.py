@@ -113,22 +113,22 @@ def wilson_interval(right: int, images: int) -> tuple[float, float] | None:
 
 
 @command(
-    "evaluate", columns=DYNAMIC, short_help="How good a version is on labelled images of your own."
+    "evaluate", columns=DYNAMIC, short_help="Measure a version on labelled images of your own."
 )
 @click.argument("model")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, path_type=Path))
 @VERSION
-@click.option("--task", type=int, help="In the scenario task: whose head answers.")
+@click.option("--task", type=int, help="In the scenario task: the task whose head predicts.")
 @click.option(
     "--list",
     "listed",
     type=click.Choice(list(TABLES)),
     default="classes",
     show_default=True,
-    help="Rows of what.",
+    help="What the rows show.",
 )
 @click.option(
-    "--wrong", is_flag=True, help="With --list images: only those that are called otherwise."
+    "--wrong", is_flag=True, help="With --list images: only those that are predicted wrongly."
 )
 def evaluate(
     shell: Shell, model: str, folder: Path, version: str, task: int | None, listed: str, wrong: bool
@@ -136,8 +136,8 @@ def evaluate(
     """Predict the labelled images in DIR, without learning them: accuracy, confusion, each class.
 
     DIR is a folder with one folder of images per class, or another data set that `perennial submit`
-    accepts, but not an archive. Name images that the model has not learned: its accuracy on learned
-    ones is too high for new ones. Exits with 1 if an image could not be used; the others count.
+    accepts, but not an archive. Use images that the model has not learned; the accuracy on learned
+    images would be too high. Exits with 1 if an image could not be used; the others are counted.
     """
     if wrong and listed != "images":
         raise click.UsageError("--wrong is for --list images.")

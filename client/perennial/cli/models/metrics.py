@@ -13,10 +13,14 @@ FITTING = 6
 """Number of task columns that fit into a terminal of 80 columns."""
 
 
-@command("metrics", columns=DYNAMIC, short_help="How good each version is on each task.")
+@command("metrics", columns=DYNAMIC, short_help="Show the accuracy of each version on each task.")
 @click.argument("model")
 @click.option(
-    "--version", "-v", default="latest", show_default=True, help="Whose figures: a number or alias."
+    "--version",
+    "-v",
+    default="latest",
+    show_default=True,
+    help="Version whose figures are shown: a number or alias.",
 )
 @click.option(
     "--last",
@@ -24,7 +28,7 @@ FITTING = 6
     type=click.IntRange(1),
     default=20,
     show_default=True,
-    help="Versions, the newest ones.",
+    help="Number of versions, newest first.",
 )
 def metrics(shell: Shell, model: str, version: str, last: int) -> None:
     """Show the accuracy of each version (row) on each task (column), and the figures of one

@@ -72,23 +72,23 @@ def _build_row(model: ListedModel) -> tuple[Cell, ...]:
 
 
 CHECKS = {
-    "forgotten": "share of earlier tasks' images at most that turn wrong beside production.",
-    "confused": "share of them at most that are called by a new class.",
-    "class_lost": "share right at which a class that production knows is lost.",
-    "drifted": "as --forgotten, of each task beside the best of the last 20 versions.",
-    "learned_nothing": "share right of the batch's new classes at which nothing was learned.",
-    "features_collapsed": "accuracy at most that features lose beside the best of the last 20 "
+    "forgotten": "greatest share of earlier tasks' images that it gets wrong and production right.",
+    "confused": "greatest share of these images that it predicts as a new class.",
+    "class_lost": "share of correct predictions at which a class that production knows is lost.",
+    "drifted": "as --forgotten, for each task against the best of the last 20 versions.",
+    "learned_nothing": "share of correct predictions on new classes at which nothing was learned.",
+    "features_collapsed": "greatest loss of the features' accuracy against the best of the last 20 "
     "ancestors.",
 }
 """Checks against production, with the explanations of their options."""
 LIMITS = {
-    "max_forgetting": "forgetting at most, 0 to 1.",
-    "min_new_task": "accuracy on the new batch at least.",
-    "min_acc": "mean accuracy at least.",
-    "max_predicted_loss_rise": "rise of the loss at most that the method forecasts.",
-    "max_negative_flips": "share of images at most that it gets wrong and production right, 0 to "
-    "1.",
-    "min_coverage": "share of sure answers at least, 0 to 1.",
+    "max_forgetting": "greatest forgetting, 0 to 1.",
+    "min_new_task": "least accuracy on the new batch, 0 to 1.",
+    "min_acc": "least mean accuracy, 0 to 1.",
+    "max_predicted_loss_rise": "greatest rise of the loss that the method forecasts.",
+    "max_negative_flips": "greatest share of images that it gets wrong and production right, "
+    "0 to 1.",
+    "min_coverage": "least share of sure predictions, 0 to 1.",
     **CHECKS,
 }
 """Limits of a gate, with the explanations of their options."""
@@ -123,36 +123,44 @@ def _add_settings_options() -> Callable[[Work], Work]:
     def add_options(work: Work) -> Work:
         # The first decorator is applied innermost, so the order is the reverse of that in `--help`.
         options = [
-            click.option("--description", metavar="TEXT", help="What it is for; '' removes it."),
+            click.option(
+                "--description", metavar="TEXT", help="Description of the model; '' removes it."
+            ),
             click.option(
                 "--tag",
                 "tags",
                 multiple=True,
                 metavar="TAG",
-                help="May be said several times; '' removes all.",
+                help="Tag of the model; can be repeated; '' removes all.",
             ),
             click.option(
                 "--allow-lost-classes/--keep-classes",
                 default=None,
-                help="Whether versions may lack classes.",
+                help="Allow versions that lack classes, or do not.",
             ),
             click.option(
                 "--training-data-days",
                 type=LIMIT,
                 metavar="DAYS|none",
-                help="How long images are kept; none: as long as those of a new model.",
+                help="Days for which images are kept; none: as for a new model.",
             ),
-            click.option("--on-failed", type=STOP, help="After a failed job."),
-            click.option("--on-rejected", type=STOP, help="After a rejected batch."),
             click.option(
-                "--on-held", type=STOP, help="After a held version: wait for you, or go on."
+                "--on-failed", type=STOP, help="After a failed job: wait for you, or continue."
+            ),
+            click.option(
+                "--on-rejected",
+                type=STOP,
+                help="After a rejected batch: wait for you, or continue.",
+            ),
+            click.option(
+                "--on-held", type=STOP, help="After a held version: wait for you, or continue."
             ),
             click.option(
                 "--precision",
                 type=LIMIT,
                 metavar="RATE|none",
-                help="Call answers sure of which so many are right, such as 0.98; none: call none "
-                "sure.",
+                help="Share of sure predictions that is promised to be correct, such as 0.98; none: no "
+                "promise.",
             ),
             *(
                 click.option(
@@ -166,7 +174,7 @@ def _add_settings_options() -> Callable[[Work], Work]:
             click.option(
                 "--checks",
                 type=click.Choice(["on", "off"]),
-                help="Gate: all checks beside production, with the limits of a new model, or none.",
+                help="Gate: all checks against production, with the limits of a new model, or none.",
             ),
             RECIPE,
         ]
@@ -209,20 +217,23 @@ def _build_request_fields(values: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--scenario", type=click.Choice(["class", "task", "data"]), default="class", show_default=True
 )
-@click.option("--architecture", metavar="NAME|JSON", help="Default: that of the base.")
+@click.option("--architecture", metavar="NAME|JSON", help="Network; default: that of the base.")
 @click.option(
     "--base",
     metavar="NAME|ID|JSON",
-    help="What it starts from: perennial/efficientnet-lite0 (photos, the default where the network "
-    "is not trained), perennial/resnet20-cifar100 (small images), random, pretrained, the id of an "
-    "upload, a version.",
+    help="Weights to start from: perennial/efficientnet-lite0 (photos; default if the network is not "
+    "trained), perennial/resnet20-cifar100 (small images), random, pretrained, the id of an "
+    "upload, or a version.",
 )
 @click.option(
-    "--image", type=json_value, metavar="JSON", help='Such as \'{"size": 32, "channels": 3}\'.'
+    "--image",
+    type=json_value,
+    metavar="JSON",
+    help='Size and channels of the images, such as \'{"size": 32, "channels": 3}\'.',
 )
-@click.option("--exist-ok", is_flag=True, help="Where there is one of this name, show it.")
+@click.option("--exist-ok", is_flag=True, help="If a model of this name exists, show it.")
 @click.option(
-    "--wait", "is_awaited", is_flag=True, help="Wait until the weights of its base are there."
+    "--wait", "is_awaited", is_flag=True, help="Wait until the weights of the base are ready."
 )
 @_add_settings_options()
 def create(
@@ -339,7 +350,7 @@ def rm(shell: Shell, model: str, yes: bool) -> None:
 
 @command("memory", models)
 @click.argument("model")
-@click.option("--delete", is_flag=True, help="Remove them all.")
+@click.option("--delete", is_flag=True, help="Delete all of them.")
 def memory(shell: Shell, model: str, delete: bool) -> None:
     """Show the images that a model retains for replay, or delete them."""
     client = shell.create_client()

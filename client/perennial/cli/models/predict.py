@@ -20,7 +20,7 @@ MOST_IMAGES, MOST_BYTES = 64, 16 << 20
 """Maximum images and bytes per request."""
 
 
-@command("predict", columns=DYNAMIC, short_help="Ask a version what images show.")
+@command("predict", columns=DYNAMIC, short_help="Predict the labels of images.")
 @click.argument("model")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @VERSION
@@ -30,9 +30,9 @@ MOST_IMAGES, MOST_BYTES = 64, 16 << 20
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Labels of each image.",
+    help="Number of labels for each image.",
 )
-@click.option("--task", type=int, help="In the scenario task: whose head answers.")
+@click.option("--task", type=int, help="In the scenario task: the task whose head predicts.")
 def predict(
     shell: Shell, model: str, paths: tuple[Path, ...], version: str, top_k: int, task: int | None
 ) -> int:

@@ -19,18 +19,20 @@ SHORT_SHA = 12
 @command("rebase", short_help="Move a model to a better base.")
 @click.argument("model")
 @click.option(
-    "--base", metavar="NAME|ID|JSON", help="Begin: the base to move to, as of `models create`."
+    "--base", metavar="NAME|ID|JSON", help="Begin with this base, given as in `models create`."
 )
 @click.option(
-    "--name", metavar="NAME", help="With --base: of the new model. Default: MODEL-rebased."
+    "--name", metavar="NAME", help="With --base: name of the new model. Default: MODEL-rebased."
 )
-@click.option("--status", is_flag=True, help="Tell what has arrived, and compare both models.")
+@click.option(
+    "--status", is_flag=True, help="Show what the new model has learned, and compare both models."
+)
 @click.option(
     "--finish", is_flag=True, help="Compare both and move production: the new model takes the name."
 )
-@click.option("--back", is_flag=True, help="Put the old model back where production has moved.")
+@click.option("--back", is_flag=True, help="Move production back to the old model.")
 @click.option(
-    "--allow-missing", is_flag=True, help="With --finish: also where something is missing."
+    "--allow-missing", is_flag=True, help="With --finish: move even if batches are missing."
 )
 @REASON
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")

@@ -105,20 +105,20 @@ def _format_validity(key: Any) -> str:
     type=click.Choice(["read", "write", "admin", "scrape", "predict"]),
     default="write",
     show_default=True,
-    help="predict: asks one alias of one model, and may stand in a web page.",
+    help="predict: requests predictions of one alias of one model; suits web pages.",
 )
-@click.option("--owner", metavar="OWNER", help="Default: your own; a new name makes a new owner.")
+@click.option("--owner", metavar="OWNER", help="Owner; default: you. A new name creates an owner.")
 @click.option(
     "--expires",
     type=FUTURE,
     metavar="30d|DATE",
-    help="After 30d or 12h, at the end of a date such as 2027-01-31 (UTC), or at "
-    "2027-01-31T08:00:00Z; of scope predict required.",
+    help="Expiry: after 30d or 12h, at the end of a date such as 2027-01-31 (UTC), or at "
+    "2027-01-31T08:00:00Z; required for scope predict.",
 )
-@click.option("--model", "-m", metavar="MODEL", help="Of scope predict: the model that it asks.")
-@click.option("--alias", metavar="ALIAS", help="Of scope predict: the alias, such as production.")
-@click.option("--requests-per-s", type=float, metavar="N", help="Of scope predict; default 5.")
-@click.option("--images-per-day", type=int, metavar="N", help="Of scope predict; default 1000.")
+@click.option("--model", "-m", metavar="MODEL", help="For scope predict: the model.")
+@click.option("--alias", metavar="ALIAS", help="For scope predict: the alias, such as production.")
+@click.option("--requests-per-s", type=float, metavar="N", help="For scope predict; default 5.")
+@click.option("--images-per-day", type=int, metavar="N", help="For scope predict; default 1000.")
 def create(shell: Shell, name: str, expires: str | None, **wanted: Any) -> None:
     """Create a key. Its secret is printed once, on standard output."""
     new_key = shell.create_client().keys.create(name, expires_at=expires, **wanted)
@@ -152,22 +152,22 @@ def revoke(shell: Shell, key: str) -> None:
 @command(
     "audit", columns=("at", "owner", "key", "action", "object"), short_help="Who changed what."
 )
-@click.option("--model", "-m", metavar="MODEL", help="Of one model.")
-@click.option("--action", metavar="ACTION", help="Such as alias.set.")
+@click.option("--model", "-m", metavar="MODEL", help="Only changes of this model.")
+@click.option("--action", metavar="ACTION", help="Only changes of this kind, such as alias.set.")
 @click.option(
     "--since",
     type=PAST,
     metavar="7d|DATE",
-    help="From 7d or 12h ago, a date or 2026-11-01T00:00:00Z on.",
+    help="Only since then: 7d or 12h ago, a date, or 2026-11-01T00:00:00Z.",
 )
-@click.option("--newest", is_flag=True, help="The newest first.")
+@click.option("--newest", is_flag=True, help="Newest first.")
 @click.option(
     "--limit",
     "-n",
     type=click.IntRange(1),
     default=100,
     show_default=True,
-    help="How many at most.",
+    help="Largest number of rows.",
 )
 def audit(shell: Shell, newest: bool, limit: int, **wanted: Any) -> None:
     """Show who changed what; with --json one line per change. Requires an admin key."""

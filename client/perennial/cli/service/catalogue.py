@@ -17,7 +17,7 @@ from perennial.types import Base, Method
 @command(
     "methods",
     columns=("method", "scenarios", "description"),
-    short_help="Continual-learning methods to choose from.",
+    short_help="List continual-learning methods.",
 )
 @click.argument("name", required=False)
 def methods(shell: Shell, name: str | None) -> None:
@@ -59,17 +59,17 @@ def bases() -> None:
 @command("upload", bases)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "--architecture", required=True, metavar="NAME|JSON", help="The network that they are of."
+    "--architecture", required=True, metavar="NAME|JSON", help="Network that the weights belong to."
 )
-@click.option("--image-size", type=int, metavar="PIXELS", help="A side of the images; default 32.")
+@click.option("--image-size", type=int, metavar="PIXELS", help="Side of the images; default 32.")
 @click.option("--channels", type=click.IntRange(1, 3), help="1 or 3.")
 @click.option(
     "--config",
     type=json_value,
     metavar="JSON",
-    help="How images were prepared: mean, std, size, crop …",
+    help="Preparation of the images: mean, std, size, crop and others.",
 )
-@click.option("--preset", metavar="NAME", help="imagenet: for weights of torchvision.")
+@click.option("--preset", metavar="NAME", help="imagenet: for torchvision weights.")
 def upload(shell: Shell, file: Path, architecture: str, **values: Any) -> None:
     """Upload weights (safetensors) that models can start from."""
     base = shell.create_client().bases.create(

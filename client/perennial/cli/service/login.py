@@ -30,23 +30,25 @@ KEYS_PAGE = "/ui/admin/keys"
 """Page where an administrator creates keys in a browser."""
 
 
-@command("login", short_help="Keep the address of a service and a key to it.")
+@command("login", short_help="Store the URL of a service and a key.")
 @click.argument("address", metavar="[URL]", required=False)
 @click.option(
-    "--key", metavar="PK", help="The key; left out, it is asked for, or read from standard input."
+    "--key",
+    metavar="PK",
+    help="The key; without it, the command asks for it or reads it from standard input.",
 )
 @click.option(
     "--browser/--no-browser",
     default=None,
-    help="Open the page on which keys are made; default: where a key is asked for and there is a "
-    "browser.",
+    help="Open the page on which keys are created; default: if the command asks for a key and "
+    "there is a browser.",
 )
 def login(shell: Shell, address: str | None, key: str | None, browser: bool | None) -> None:
     """Store the URL of a service and a key, after trying both.
 
-    The URL is that of the service or of one of its pages, such as
-    https://perennial.example.org/ui/models/birds. On a terminal, the command asks for it if it is
-    missing. The key is stored in the system's keyring if the package keyring is installed, else in
+    The URL can be that of any page of the service, such as
+    `https://perennial.example.org/ui/models/birds`. On a terminal, the command asks for a missing
+    URL. The key is stored in the system's keyring if the package keyring is installed, otherwise in
     a file that only you can read.
     """
     profile = shell.profile or os.environ.get("PERENNIAL_PROFILE") or config.DEFAULT_PROFILE

@@ -17,7 +17,7 @@ from perennial.text import one_line
 from perennial.types import ListedModel
 
 
-@command("logout", short_help="Forget a service and its key.")
+@command("logout", short_help="Remove the URL and key of a profile.")
 def logout(shell: Shell) -> None:
     """Remove the URL and the key of a profile; the key stays valid until it is revoked."""
     profile = shell.profile or config.DEFAULT_PROFILE
@@ -26,7 +26,7 @@ def logout(shell: Shell) -> None:
     shell.print_result({"profile": profile, "forgotten": was_there}, lambda: print_text(message))
 
 
-@command("whoami", short_help="Whose key this is, and what it may do.")
+@command("whoami", short_help="Show the owner and permissions of your key.")
 def whoami(shell: Shell) -> None:
     """Show the owner and permissions of your key, and the service's limits."""
     client = shell.create_client()
@@ -51,16 +51,16 @@ def whoami(shell: Shell) -> None:
     shell.print_result(me, lambda: print_fields(rows))
 
 
-@command("status", short_help="Whether the service answers, and what waits for a person.")
+@command("status", short_help="Show if the service responds, and what needs a decision.")
 @click.option(
     "--exit-code",
     "is_told",
     is_flag=True,
-    help="End with 5 where the service is not ready, with 10, 11 or 12 where a held, rejected or "
-    "failed batch waits for a person, with 1 where something else does.",
+    help="Exit with 5 if the service is not ready, with 10, 11 or 12 if a held, rejected or failed "
+    "batch needs a decision, and with 1 if something else does.",
 )
 def status(shell: Shell, is_told: bool) -> int:
-    """Show if the service answers, which jobs run, and which models need a decision."""
+    """Show if the service responds, which jobs run, and which models need a decision."""
     client = shell.create_client()
     try:
         ready = client.ready()

@@ -60,9 +60,9 @@ def _format_last_delivery(one: types.Webhook) -> str | None:
     "events",
     multiple=True,
     metavar="TYPE",
-    help="Such as job.failed; again for more. Default: all.",
+    help="Event to send, such as job.failed; can be repeated. Default: all.",
 )
-@click.option("--model", "-m", metavar="MODEL", help="Only of this model.")
+@click.option("--model", "-m", metavar="MODEL", help="Only events of this model.")
 def create(shell: Shell, address: str, events: tuple[str, ...], model: str | None) -> None:
     """Register a receiver, https://…. Its secret is printed once, on standard output."""
     # click gives an empty tuple without the option, and the service refuses an empty list.
@@ -161,10 +161,17 @@ def test(shell: Shell, webhook: str) -> int:
 )
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 @click.option(
-    "--state", type=click.Choice(["pending", "delivered", "failed"]), help="Only those in it."
+    "--state",
+    type=click.Choice(["pending", "delivered", "failed"]),
+    help="Only deliveries in this state.",
 )
 @click.option(
-    "--limit", "-n", type=click.IntRange(1), default=50, show_default=True, help="How many at most."
+    "--limit",
+    "-n",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="Largest number of rows.",
 )
 def deliveries(shell: Shell, webhook: str, state: Any, limit: int) -> None:
     """List sent and pending deliveries, newest first."""
