@@ -30,7 +30,7 @@ from api.authentication.key_use import KeyUse
 from api.damage import Damage
 from api.description.docs import add_docs
 from api.description.openapi import build_document
-from api.field_errors import fields_of
+from api.field_errors import list_invalid_fields
 from api.limits.fair_share import FairShare
 from api.limits.heavy_work import HeavyWork
 from api.limits.predict_limits import PredictLimits
@@ -337,14 +337,14 @@ async def _http_problem(request: Request, error: Exception) -> Response:
         allowed = _list_methods(request)
         extra["Allow"] = ", ".join(allowed)
         detail = f"{request.method} is not possible here; use {' or '.join(allowed)}."
-    status, headers, body = problems.of_status(error.status_code, detail)
+    status, headers, body = problems.describe_status(error.status_code, detail)
     return _answer_problem(request, (status, {**extra, **headers}, body))
 
 
 def _answer_problem(request: Request, problem: tuple[int, dict[str, str], bytes]) -> Response:
     """Return a problem as a response: an HTML page for routes of pages."""
     if errors.is_page(request.scope):
-        problem = errors.of_problem(request.scope, problem)
+        problem = errors.render_problem_page(request.scope, problem)
     status, headers, body = problem
     return Response(body, status, headers)
 
@@ -362,7 +362,7 @@ async def _validation_problem(request: Request, error: Exception) -> Response:
     route = request.scope.get("route")
     catalogue = request.app.state.catalogue.ready
     recipe = () if catalogue is None else known_paths(catalogue)
-    fields = fields_of(error, route if isinstance(route, APIRoute) else None, recipe)
+    fields = list_invalid_fields(error, route if isinstance(route, APIRoute) else None, recipe)
     first = fields[0]
     detail = (
         f"{first['field'] or 'The body'}: "
@@ -370,6 +370,6 @@ async def _validation_problem(request: Request, error: Exception) -> Response:
     )
     if len(fields) > 1:
         detail += f" {len(fields) - 1} more in errors."
-    status, headers, _ = problems.of_status(422)
+    status, headers, _ = problems.describe_status(422)
     body = problems.encode_problem("invalid", "Invalid request", 422, detail, fields)
     return _answer_problem(request, (status, headers, body))

@@ -64,7 +64,7 @@ def migrate(no_backup: bool) -> int:
     Before the tables change, the database is copied into the data directory. For PostgreSQL this
     needs `pg_dump`.
     """
-    from core.database.migrate import COPIED, read_revision, upgrade
+    from core.database.migrate import COPIED, read_revision, upgrade_schema
     from core.database.session import Database
     from core.files.private import UMASK
     from core.settings import Settings
@@ -74,7 +74,7 @@ def migrate(no_backup: bool) -> int:
     # Keys, images and weights are readable by the service's user alone.
     os.umask(UMASK)
     with _report_errors(), closing(Database(settings.resolved_database_url)) as db:
-        copy = upgrade(db, backups=None if no_backup else settings.data_dir)
+        copy = upgrade_schema(db, backups=None if no_backup else settings.data_dir)
         if copy is not None:
             click.echo(COPIED.format(copy))
         open_store(settings).prepare()

@@ -68,7 +68,9 @@ def run_demo(recipe: Json) -> int:
         worker.one_service.DataInUse: a service uses the data directory.
     """
     data_dir = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data")).absolute()
-    with one_service.held(data_dir):  # refuses a directory in use, before anything is started
+    with one_service.hold_data_directory(
+        data_dir
+    ):  # refuses a directory in use, before anything is started
         console.print(f"Starting Perennial with its data in {data_dir} …")
     if not is_checked(Settings(data_dir=data_dir)):
         console.print(FIRST_START)

@@ -150,6 +150,6 @@ def _close_worker(**_given: Any) -> None:
 
 
 @app.task(name=TASK, ignore_result=True)
-def look() -> None:
+def run_eligible_jobs() -> None:
     """Claim and run jobs until none is eligible or this worker is asked to stop."""
     _get_worker().work(_is_stopping)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from worker.one_service import DataInUse, Lock, held
+from worker.one_service import DataInUse, Lock, hold_data_directory
 from worker.prepared import Prepared
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -237,7 +237,7 @@ def tell_busy_port() -> None:
         )
 
 
-def wait_for(host: str, port: int, grace_s: float) -> bool:
+def wait_for_free_port(host: str, port: int, grace_s: float) -> bool:
     """Wait while a port is taken, as long as a service that is ending may need.
 
     Return False if it is still taken.
@@ -298,7 +298,7 @@ def main() -> int:
     os.umask(0o077)  # inherited by all parts; see core.files.private
     print_line(f"Starting Perennial with its data in {os.environ['PERENNIAL_DATA_DIR']} …")
     try:
-        with held(Path(os.environ["PERENNIAL_DATA_DIR"])) as lock:
+        with hold_data_directory(Path(os.environ["PERENNIAL_DATA_DIR"])) as lock:
             return _run_service(lock)
     except DataInUse as error:
         print_line(str(error))
@@ -311,7 +311,9 @@ def _run_service(lock: Lock | None) -> int:
     prepared = _run_setup()
     if prepared is None:
         return 1
-    if prepared["port"] and not wait_for(prepared["host"], prepared["port"], prepared["grace_s"]):
+    if prepared["port"] and not wait_for_free_port(
+        prepared["host"], prepared["port"], prepared["grace_s"]
+    ):
         return 1
     port = prepared["port"] or free_port(prepared["host"])
     host = f"[{prepared['host']}]" if ":" in prepared["host"] else prepared["host"]

@@ -121,7 +121,7 @@ class Worker:
             {
                 "tell what it can export": lambda: exporters.report_worker(self.db, self.name),
                 "sweep": self._sweep_if_calm,
-                "usage": lambda: usage_sums.measure_old(self.db),
+                "usage": lambda: usage_sums.measure_outdated_owners(self.db),
                 "reserve on the disk": lambda: reserve.make_file(
                     settings.data_dir, settings.reserve_bytes
                 ),

@@ -63,7 +63,7 @@ class Heads(BaseModel):
 
 
 @router.post(f"{PATH}/look")
-async def look(
+async def judge_first_images(
     request: Request, model: ModelPath, actor: Write, db: Db, settings: Config
 ) -> Response:
     """Return {"refused", "warning"}, each a sentence or empty."""

@@ -25,7 +25,7 @@ class Filters:
     cursor: str | None
 
 
-async def _get_filters(
+async def _build_model_filters(
     q: Annotated[
         str, Query(max_length=63, description="Only models with this text in their name")
     ] = "",
@@ -38,12 +38,12 @@ async def _get_filters(
 
 
 @router.get("/ui")
-def show(
+def show_models(
     request: Request,
     actor: Read,
     db: Db,
     catalogue: CatalogueOf,
-    filters: Annotated[Filters, Depends(_get_filters)],
+    filters: Annotated[Filters, Depends(_build_model_filters)],
     deleted: Annotated[
         str | None, Query(max_length=40, description="A model that was just deleted")
     ] = None,

@@ -26,7 +26,7 @@ from api.uploads.assembled import assemble_upload
 from api.uploads.body import Received
 from api.uploads.body import receive_body as receive
 from api.uploads.head import Terms
-from api.uploads.order import BatchRequest, Order, options_in
+from api.uploads.order import BatchRequest, Order, parse_reading_options
 from api.uploads.upload import Upload
 from core.contract.reports.report import ConflictsPolicy, Report
 from core.contract.responses.model import ModelOut
@@ -51,7 +51,7 @@ _PLAIN = ("name", "do", "conflicts", "again")
 
 
 @router.get(PATH)
-def show(
+def show_submit_form(
     request: Request,
     model: ModelPath,
     actor: Write,
@@ -66,11 +66,11 @@ def show(
         recipe: a patch in JSON that fills in the inputs.
     """
     db, catalogue = service.db, service.catalogue()
-    model_response = models.read(db, catalogue, actor, model)
+    model_response = models.read_model(db, catalogue, actor, model)
     inputs = {recipe_form.CHOICE: choice} if choice else {}
     is_unreadable = False
     try:
-        inputs |= recipe_form.given_of(recipe) if recipe else {}
+        inputs |= recipe_form.convert_patch_to_values(recipe) if recipe else {}
     except ValueError:
         is_unreadable = True
     form = recipe_form.recipe_form(db, catalogue, actor, model_response, inputs)
@@ -87,12 +87,14 @@ def show(
 
 
 @router.post(f"{PATH}/plan")
-async def plan(
+async def show_recipe_plan(
     request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Show the service's warnings about the form's values, and the equivalent commands."""
     inputs = await forms.read_form(request, FIELDS)
-    model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
+    model_response = await to_thread.run_sync(
+        lambda: models.read_model(db, catalogue(), actor, model)
+    )
     form = await to_thread.run_sync(
         lambda: recipe_form.recipe_form(db, catalogue(), actor, model_response, inputs)
     )
@@ -100,12 +102,14 @@ async def plan(
 
 
 @router.post(f"{PATH}/check")
-async def check(request: Request, model: ModelPath, actor: Write, service: Service) -> Response:
+async def check_upload(
+    request: Request, model: ModelPath, actor: Write, service: Service
+) -> Response:
     """Show the result of checking an upload without submitting it."""
     db, store, settings = service.db, service.store, service.settings
     inputs = await forms.read_form(request, FIELDS)
     model_response = await to_thread.run_sync(
-        lambda: models.read(db, service.catalogue(), actor, model)
+        lambda: models.read_model(db, service.catalogue(), actor, model)
     )
     form = await to_thread.run_sync(
         lambda: recipe_form.recipe_form(db, service.catalogue(), actor, model_response, inputs)
@@ -117,7 +121,7 @@ async def check(request: Request, model: ModelPath, actor: Write, service: Servi
         model_response["id"],
         validate="only",
         conflicts_policy=_parse_conflicts(inputs),
-        options=options_in(inputs),
+        options=parse_reading_options(inputs),
         again=_is_again(inputs),
     )
     order = Order(batch_request, override, actor, upload, store, service.bell, service.catalogue)
@@ -132,11 +136,15 @@ async def check(request: Request, model: ModelPath, actor: Write, service: Servi
 
 
 @router.post(PATH)
-async def submit(request: Request, model: ModelPath, actor: Write, service: Service) -> Response:
+async def process_plain_form(
+    request: Request, model: ModelPath, actor: Write, service: Service
+) -> Response:
     """Check or submit the file of a plain form."""
     db, catalogue, settings = service.db, service.catalogue, service.settings
     session.require_own_origin(request.scope)
-    model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
+    model_response = await to_thread.run_sync(
+        lambda: models.read_model(db, catalogue(), actor, model)
+    )
     catalogue_value = await to_thread.run_sync(catalogue)
     # Inputs of all methods: the choice is in the form itself, which has not been read yet.
     terms = Terms(
@@ -194,7 +202,7 @@ async def _submit_file(
         raise InvalidRecipe("The recipe cannot be used: see the inputs that are marked.")
     is_check = form.inputs.get("do") == "check"
     kind = await to_thread.run_sync(_detect_kind, file)
-    name, options = _parse_name(form.inputs.get("name", "")), options_in(form.inputs)
+    name, options = _parse_name(form.inputs.get("name", "")), parse_reading_options(form.inputs)
     batch_request = BatchRequest(
         model["id"],
         name,

@@ -99,7 +99,7 @@ class Upload:
                 return response
 
 
-def upload_by(terms: Terms) -> Callable[..., Awaitable[Upload]]:
+def make_upload_dependency(terms: Terms) -> Callable[..., Awaitable[Upload]]:
     """Return a dependency for `Depends`: an upload of a route with these terms."""
 
     async def build_upload(

@@ -113,7 +113,7 @@ def run_and_record(run: Run, store: Store, control_fd: int) -> None:
 @joint.registered()
 def execute(run: Run, store: Store, control: Control, stages: Stages) -> dict[str, Any]:
     """The record of a run that ends; `stages` grows with each task. Raises as
-    `core.learning.training.job.run`.
+    `core.learning.training.job.learn_task`.
     """
     first, old = _first(run.config), None
     if isinstance(run.base, PackagedStart):

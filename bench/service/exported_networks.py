@@ -74,7 +74,7 @@ def network(architecture: Mapping[str, Any], size: int, scenario: str = "class")
 
 def method(name: str, state: dict[str, dict[str, Tensor]] | None = None, **hyper: Any) -> Method:
     """A method with what it reads to answer."""
-    kind = registry.get(name)
+    kind = registry.get_method(name)
     made = kind(kind.Hyper.model_validate(hyper), State())
     made.state.load(state or {}, {}, torch.device("cpu"))
     return made

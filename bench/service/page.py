@@ -44,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(data_dir=Path(folder), threads=1)
         db = Database(settings.resolved_database_url, statement_s=3600)
-        migrate.upgrade(db)
+        migrate.upgrade_schema(db)
         fill(db, given.size)
         db.close()
         with service.running(Path(folder)) as running:

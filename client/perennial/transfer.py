@@ -152,7 +152,7 @@ BatchIn = str | os.PathLike[str] | bytes | Mapping[str, Any] | Source
 """An archive, its bytes, a folder or data set, `s3://…`, images by class, or an opened batch."""
 
 
-def source_of(batch: BatchIn, **options: Any) -> Source:
+def prepare_source(batch: BatchIn, **options: Any) -> Source:
     """Return the source of a batch: bytes and archives unchanged, folders and data sets packed as a
     tar.
 
@@ -254,7 +254,7 @@ def tus_checksum(chunk: bytes) -> str:
     return f"sha256 {base64.b64encode(hashlib.sha256(chunk).digest()).decode()}"
 
 
-def digest_in(etag: str | None) -> str | None:
+def parse_etag_digest(etag: str | None) -> str | None:
     """Return the SHA-256 in hex that an ETag contains, or None."""
     # A proxy that compresses weakens the ETag; the digest in it is still that of the whole file.
     text = (etag or "").removeprefix("W/").strip('"')

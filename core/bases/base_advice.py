@@ -137,14 +137,16 @@ def describe_architecture(architecture: ArchitectureChoice, image: ImageOut) -> 
     )
 
 
-def other_model(base: UploadedFor, architecture: ArchitectureChoice, image: ImageOut) -> str:
+def explain_base_mismatch(
+    base: UploadedFor, architecture: ArchitectureChoice, image: ImageOut
+) -> str:
     """Say why a model cannot start from a base of another architecture or image, and what to send.
 
     Args:
         base: architecture of the base with its `image`.
         architecture, image: those of the model.
     """
-    base_architecture = architecture_of(base)
+    base_architecture = get_base_architecture(base)
     return (
         f"The base was uploaded for {describe_architecture(base_architecture, base['image'])}; "
         f"the model has {describe_architecture(architecture, image)}. "
@@ -153,7 +155,7 @@ def other_model(base: UploadedFor, architecture: ArchitectureChoice, image: Imag
     )
 
 
-def architecture_of(base: UploadedFor) -> ArchitectureChoice:
+def get_base_architecture(base: UploadedFor) -> ArchitectureChoice:
     """Return the architecture that a base was uploaded for, without its image settings."""
     image_fields = ("image", "normalise")
     return cast(
@@ -161,7 +163,7 @@ def architecture_of(base: UploadedFor) -> ArchitectureChoice:
     )
 
 
-def same_pixels(image: ImageOut, other: ImageOut) -> bool:
+def is_same_input_shape(image: ImageOut, other: ImageOut) -> bool:
     """Return True if two networks read images of one shape, however cropped and resized."""
     return (image["size"], image["channels"]) == (other["size"], other["channels"])
 

@@ -114,7 +114,7 @@ def build_documents(rows: Iterable[Measured]) -> dict[str, Any]:
     }
 
 
-def without_figures(manifest: Manifest) -> Manifest:
+def remove_figures(manifest: Manifest) -> Manifest:
     """Return a manifest as it is stored beside its rows: with null in place of each figure."""
     # Only fields that are set, so that a figure that was never there does not become null.
     return manifest.model_copy(update=dict.fromkeys(manifest.model_fields_set & set(NAMES)))
@@ -131,7 +131,7 @@ def insert_rows(session: Session, model_id: str, version: int, rows: Iterable[Me
         session.connection().execute(insert(Measurement), values)
 
 
-def of_versions(
+def read_version_measurements(
     session: Session, model_id: str, numbers: Collection[int]
 ) -> dict[int, dict[str, Any]]:
     """Return the measurement documents of some versions of a model, by number and name."""

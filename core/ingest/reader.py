@@ -13,7 +13,14 @@ from core.errors import ArchiveHostile
 from core.ingest.formats import Format
 from core.ingest.layout import USUAL, Layout, Reading, build_layout
 from core.ingest.limits import Limits
-from core.ingest.members import Damaged, Members, SizeMismatch, read, read_begin, unpack_blocks
+from core.ingest.members import (
+    Damaged,
+    Members,
+    SizeMismatch,
+    read_begin,
+    read_member,
+    unpack_blocks,
+)
 from core.ingest.names import quote
 from core.ingest.rules.entries import RuleError
 from core.ingest.rules.tables import MAX_TABLE_BYTES
@@ -159,7 +166,7 @@ def small_file(fd: int, members: Members, i: int) -> bytes:
             f"The entry {quote(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large"
         )
     try:
-        return read(
+        return read_member(
             fd,
             members.offsets[i],
             members.packed[i],

@@ -50,7 +50,7 @@ class Way:
     resolve: Resolver | None = None
 
 
-def post(target: Target, headers: Mapping[str, str], body: bytes, way: Way) -> Answer:
+def post_body(target: Target, headers: Mapping[str, str], body: bytes, way: Way) -> Answer:
     """Send a body and read the response.
 
     Raises:

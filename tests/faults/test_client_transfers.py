@@ -290,7 +290,7 @@ import sys
 from perennial._sync import upload
 from perennial.cli.main import run
 upload.CHUNK_BYTES = {LEAST_BYTES}
-upload.submit.__defaults__ = ({LEAST_BYTES},)
+upload.send_batch.__defaults__ = ({LEAST_BYTES},)
 sys.exit(run(sys.argv[1:]))
 """
 """The command `perennial` with short pieces."""

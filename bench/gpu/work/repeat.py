@@ -70,7 +70,7 @@ def repeat_and_resume(run: StepRun) -> None:
 
 
 def _is_accepted(method: str, network: str) -> bool:
-    accepted = registry.get(METHODS[method]["name"]).accepts.architectures
+    accepted = registry.get_method(METHODS[method]["name"]).accepts.architectures
     return network != "dne" if accepted is None else network in accepted
 
 

@@ -22,7 +22,7 @@ UPLOAD_TYPES = [each.media_types[0] for each in _ALL]
 """The media types to send; a reader may accept others with the same meaning."""
 
 
-def reader_of(name: str) -> Reader:
+def get_reader(name: str) -> Reader:
     """Return the reader of that name. Raises UnsupportedType."""
     if name not in READERS:
         raise UnsupportedType(f"{quote(name)} is no archive that can be read.")

@@ -17,7 +17,7 @@ from core.ingest.kept_tables import KeptTables
 from core.ingest.layout import Layout
 from core.ingest.limits import Limits
 from core.ingest.members import NO_CRC, STORED, Members, Unpackable, write_all
-from core.ingest.names import MAGIC_BYTES, path_of, quote, refuse_nested
+from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote, refuse_nested
 from core.ingest.reader import Contents, Reader, small_file
 from core.ingest.readers.tar_header import (
     BLOCK,
@@ -371,7 +371,7 @@ class _Scan:
         if any(key.startswith("GNU.sparse") for key in pax):
             raise ArchiveHostile(f"The entry {quote(raw)} is a sparse file.")
         self._long_name, self._pax = None, {}
-        name = path_of(raw)
+        name = normalise_entry_path(raw)
         if isinstance(self._source, GzipSource):
             self._source.current = name
         _check_kind(kind, name, raw, size)

@@ -30,7 +30,8 @@ def balance_sums(sums: Sums) -> Sums:
 
 
 class LeftOut:
-    """Scores examples by `ridge.solve(balance(·), λ)` of all examples but themselves, for any λ.
+    """Scores examples by `ridge.solve_ridge(balance(·), λ)` of all examples but themselves, for any
+    λ.
 
     Without example h of class c the shared covariance loses a multiple of (h − μ_c)(h − μ_c)ᵀ, and
     μ_c moves along h − μ_c. Both changes are of rank two in h and μ_c, on a matrix that all

@@ -24,14 +24,14 @@ from perennial.guard import shell_word
 from perennial.pack.remote.address import is_address
 from perennial.pack.remote.url_list import is_elsewhere
 from perennial.text import one_line
-from perennial.transfer import PackedSource, source_of
+from perennial.transfer import PackedSource, prepare_source
 from perennial.types import Report
 from perennial.words import (
     about_task,
-    bad_entries_of,
-    by_commands,
+    describe_bad_entries,
     describe_repeat,
     format_duration,
+    replace_by_commands,
 )
 
 WORTH_SAYING_S = 10.0
@@ -107,14 +107,14 @@ def submit(
             if progress is not None:
                 chosen["progress"] = progress
             try:
-                source = source_of(path, **chosen)
+                source = prepare_source(path, **chosen)
             except UndecidedBatch:
                 # Asked only for an ambiguous folder, because it reads the model's whole list of
                 # batches.
                 known_classes = client.tasks.known_classes(model)
                 if not known_classes:
                     raise
-                source = source_of(path, known_classes=known_classes, **chosen)
+                source = prepare_source(path, known_classes=known_classes, **chosen)
         printed_warnings = _say_source(source) if isinstance(source, PackedSource) else set()
         if check:
             with nullcontext(True) if is_shown else SentLines() as sent:
@@ -252,6 +252,8 @@ def _print_report(model: str, report: Report, ignored: int | None) -> None:
     if report.repeats is not None:
         print_text(one_line(describe_repeat(model, report.repeats)))
     not_seen = report.not_checked[:1]  # images, which only the job decodes
-    notes = (one_line(note) for note in (*not_seen, *report.notes, *bad_entries_of(report.report)))
-    for text in (*notes, *(f"warning: {by_commands(one)}" for one in report.warnings)):
+    notes = (
+        one_line(note) for note in (*not_seen, *report.notes, *describe_bad_entries(report.report))
+    )
+    for text in (*notes, *(f"warning: {replace_by_commands(one)}" for one in report.warnings)):
         print_text(text)

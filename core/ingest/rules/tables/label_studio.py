@@ -15,7 +15,7 @@ _MOST_CHOICES, _MOST_VALUES = 5, 20
 _ABOUT = _OF_ANNOTATIONS | {"id", "created_at", "updated_at", "comment", "agreement", "predictions"}
 
 
-def read(source: Source) -> bool:
+def read_label_studio_export(source: Source) -> bool:
     """Read an export; return False if the file is not one."""
     if source.form == LIST and isinstance(source.first, dict):
         first = source.first
