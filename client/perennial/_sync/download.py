@@ -21,7 +21,13 @@ from perennial.errors import (
     parse_retry_after,
 )
 from perennial.guard import header_number
-from perennial.transfer import MAX_DOWNLOAD_BYTES, Downloaded, Progress, parse_etag_digest, hash_file
+from perennial.transfer import (
+    MAX_DOWNLOAD_BYTES,
+    Downloaded,
+    Progress,
+    hash_file,
+    parse_etag_digest,
+)
 
 NOT_READY = 202
 PARTIAL = 206

@@ -14,7 +14,7 @@ import httpx2
 from perennial import __version__
 from perennial._sync.page import Listed
 from perennial._sync.pages import Pages
-from perennial._sync.waiting import new_client, sleep, limit_waiting
+from perennial._sync.waiting import limit_waiting, new_client, sleep
 from perennial.answers import (
     MAX_ANSWER_BYTES,
     MAX_PROBLEM_BYTES,

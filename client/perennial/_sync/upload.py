@@ -310,7 +310,9 @@ class _Resumable:
         pieces = cut_into_pieces(self._batch.source.read_chunks(offset), CHUNK_BYTES)
         # `iterate_in_thread` computes the checksums as well, since hashing a piece takes
         # milliseconds.
-        for piece, checksum in iterate_in_thread((piece, tus_checksum(piece)) for piece in pieces):
+        for piece, checksum in iterate_in_thread(
+            (piece, tus_checksum(piece)) for piece in pieces
+        ):
             headers = {
                 **TUS,
                 "Content-Type": "application/offset+octet-stream",

@@ -198,7 +198,9 @@ class Tasks:
             classes = self.known_classes(model)
             if not classes:
                 raise
-            source = run_in_thread(lambda: prepare_source(batch, known_classes=classes, **options))
+            source = run_in_thread(
+                lambda: prepare_source(batch, known_classes=classes, **options)
+            )
         # Archives alone have it: the options of a folder were applied when the client packed it.
         reading: Mapping[str, str] = getattr(source, "reading", {})
         given_params = {key: value for key, value in query.items() if value is not None} | dict(
@@ -206,7 +208,9 @@ class Tasks:
         )
         with shown_transfer("sending", progress) as show:
             try:
-                return send_batch(self._http, Batch(model, source, given_params, recipe), show)
+                return send_batch(
+                    self._http, Batch(model, source, given_params, recipe), show
+                )
             except Invalid as error:
                 if error.code != "unsupported-type":
                     raise
