@@ -24,6 +24,7 @@ from processes import await_port
 from core.jobs.doorbell import _Broker
 from core.settings import Settings
 from tests.loading import load_module
+from tools.release import distributions
 from tools.service import free_port
 from worker.chores import lost_file
 
@@ -394,6 +395,13 @@ def test_everything_that_the_dockerfile_copies_is_in_the_build_context() -> None
     assert allowed <= sources
     for source in sources:
         assert (ROOT / source).exists(), source
+
+
+def test_the_image_is_built_from_the_wheels_of_a_release() -> None:
+    stage = re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(), flags=re.M)[2]
+    copied = {name for line in re.findall(r"^COPY (.+) \S+$", stage, re.M) for name in line.split()}
+    assert copied == {*distributions.SERVICE, distributions.CLIENT}
+    assert "RUN python -m tools.release.distributions --wheels --out /wheels\n" in stage
 
 
 def test_the_image_does_not_run_as_root() -> None:

@@ -152,7 +152,7 @@ def find_licence(distribution: metadata.Distribution) -> str:
         ValueError: its metadata does not say, and neither does `CORRECTED`.
     """
     fields = distribution.metadata
-    stated = (fields.get("License-Expression") or fields.get("License") or "").strip()
+    stated = _read_field(distribution, "License-Expression") or _read_field(distribution, "License")
     classified = [
         one.rpartition(" :: ")[2]
         for one in fields.get_all("Classifier") or ()
@@ -172,11 +172,18 @@ def find_licence(distribution: metadata.Distribution) -> str:
     )
 
 
+def _read_field(distribution: metadata.Distribution, name: str) -> str:
+    """Return a field of the metadata, or "" if it is missing."""
+    fields = distribution.metadata
+    return str(fields[name]).strip() if name in fields else ""
+
+
 def find_address(distribution: metadata.Distribution) -> str:
     """Return the address of a distribution's project, or "" if it names none."""
     fields = distribution.metadata
-    if fields.get("Home-page"):
-        return str(fields["Home-page"])
+    home = _read_field(distribution, "Home-page")
+    if home:
+        return home
     urls = dict(re.split(r",\s*", one, maxsplit=1) for one in fields.get_all("Project-URL") or ())
     by_kind = {kind.lower(): url for kind, url in urls.items()}
     for kind in ("homepage", "source", "source code", "repository", "github", "documentation"):
