@@ -179,7 +179,7 @@ def test_a_large_batch_goes_to_the_real_service_in_pieces(
     client: Perennial, archives: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.models.create("pieces", **SMALL)
-    monkeypatch.setattr("perennial._sync.upload.submit.__defaults__", (PIECE,))
+    monkeypatch.setattr("perennial._sync.upload.send_batch.__defaults__", (PIECE,))
     file = tmp_path / "batch.zip"
     file.write_bytes(_padded(archives[0], 12 << 20))
     seen = list[int]()

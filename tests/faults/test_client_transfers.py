@@ -66,7 +66,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of a piece are large ones; pieces are as short as the service takes them."""
     monkeypatch.setattr("perennial._sync.upload.CHUNK_BYTES", LEAST_BYTES)
-    monkeypatch.setattr("perennial._sync.upload.submit.__defaults__", (LEAST_BYTES,))
+    monkeypatch.setattr("perennial._sync.upload.send_batch.__defaults__", (LEAST_BYTES,))
 
 
 def settings_of(store: str, prefix: str, request: pytest.FixtureRequest) -> dict[str, str]:
