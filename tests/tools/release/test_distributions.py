@@ -198,7 +198,9 @@ def test_a_checkout_with_leftovers_of_other_builds_gives_the_same_wheel(
     release: Path, tmp_path: Path
 ) -> None:
     checkout, out = tmp_path / "checkout", tmp_path / "out"
-    ignored = shutil.ignore_patterns("__pycache__", ".*", "tests", "bench", "docs", "dist")
+    ignored = shutil.ignore_patterns(
+        "__pycache__", ".*", "tests", "bench", "docs", "dist", "perennial-*"
+    )
     shutil.copytree(ROOT, checkout, ignore=ignored)
     left = checkout / "build" / "lib" / "perennial_service" / "core" / "left.py"
     left.parent.mkdir(parents=True)
