@@ -95,7 +95,7 @@ def test_bases_of_the_package(client: TestClient) -> None:
 
 def test_networks_of_timm(client: TestClient) -> None:
     found = named(TIMM)
-    table = first_column("docs/reference/architectures.md", "## timm's, to begin with")
+    table = first_column("docs/reference/architectures.md", "## timm's recommended networks")
     assert table == list(RECOMMENDED) and set(table) <= found.keys() | set(table)
     found |= dict.fromkeys(table, "docs/reference/architectures.md")
     assert len(found) >= len(RECOMMENDED)
