@@ -33,8 +33,8 @@ COUNT = 'import json, sys; print([one["status"] for one in json.load(sys.stdin)]
 HEAD = """# A session on the command line
 
 This page shows a session on a terminal of 80 columns. The example has nine classes of photos in \
-three folders, a version
-that its gate holds, and one that is rolled back. Times, ids and digests are those of one run.
+three folders, a
+version that its gate holds, and one that is rolled back. Times, ids and digests are those of one run.
 {made}
 """
 STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
