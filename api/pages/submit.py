@@ -32,7 +32,6 @@ from core.contract.reports.report import ConflictsPolicy, Report
 from core.contract.responses.model import ModelOut
 from core.errors import Invalid, InvalidRecipe, PerennialError
 from core.ingest.limits import Limits
-from core.ingest.readers.registry import UPLOAD_TYPES
 from core.ingest.rules.options import OPTIONS
 from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.models import models
@@ -193,7 +192,7 @@ async def _submit_file(
     if form.errors:
         raise InvalidRecipe("The recipe cannot be used: see the inputs that are marked.")
     is_check = form.inputs.get("do") == "check"
-    kind = await to_thread.run_sync(_detect_kind, file)
+    kind = await to_thread.run_sync(detect_kind, file)
     name, options = _parse_name(form.inputs.get("name", "")), options_in(form.inputs)
     batch_request = BatchRequest(
         model["id"],
@@ -221,7 +220,7 @@ def _is_again(inputs: Mapping[str, str]) -> bool:
     return inputs.get("again") == "true"
 
 
-def _detect_kind(file: Received) -> str:
+def detect_kind(file: Received) -> str:
     """Return the file type.
 
     Call it after all of the form has been received: later fields may follow the file.
@@ -273,7 +272,7 @@ def _render_form(request: Request, shown: _Shown, status: int = 200) -> Response
         "report": shown.report,
         "remedies": shown.remedies,
         "most": settings.max_body_bytes,
-        "types": ",".join((*UPLOAD_TYPES, ".zip", ".tar", ".tgz", ".gz", ".npz")),
+        "types": forms.ARCHIVE_TYPES,
         "commands": _build_commands(request, shown, files or ["BATCH.zip"], inputs.get("name", "")),
     }
     return render_page(request, "submit.html", context, status)

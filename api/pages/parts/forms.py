@@ -11,10 +11,13 @@ from api.authentication.guard import declared_length, read_body
 from api.uploads.order import recipe_in
 from core.contract.patch import RecipePatch
 from core.errors import Invalid, UnsupportedType
+from core.ingest.readers.registry import UPLOAD_TYPES
 from core.text import characters
 
 MAX_BYTES = 16 << 10
 MAX_FIELDS = 20
+ARCHIVE_TYPES = ",".join((*UPLOAD_TYPES, ".zip", ".tar", ".tgz", ".gz", ".npz"))
+"""Files that a browser offers where a batch is chosen."""
 
 
 async def read_form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str]:
