@@ -39,6 +39,7 @@ from api.pages import admin as admin_pages
 from api.pages import compare as compare_page
 from api.pages import errors
 from api.pages import first_look as first_look_page
+from api.pages import first_model as first_model_page
 from api.pages import job as job_page
 from api.pages import login as login_page
 from api.pages import model as model_page
@@ -137,6 +138,7 @@ ROUTERS = (
     predict_page.router,
     submit_page.router,
     first_look_page.router,
+    first_model_page.router,
     model_page.router,
     compare_page.router,
     task_page.router,

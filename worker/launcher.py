@@ -110,7 +110,7 @@ class Launcher:
         self._grace_s = grace_s
         self._tell_end = tell_end
         self._asked = 0
-        self._die_with_us = _parent_death_signal()
+        self._die_with_us = find_parent_death_signal()
 
     def ask_to_stop(self, _number: int, _frame: FrameType | None) -> None:
         """Handle a signal: the first one stops in order, the second one at once."""
@@ -265,7 +265,7 @@ def print_line(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _parent_death_signal() -> Callable[[], None] | None:
+def find_parent_death_signal() -> Callable[[], None] | None:
     """Return a function for a child before exec: a killed launcher ends its children (Linux)."""
     if not sys.platform.startswith("linux"):
         return None

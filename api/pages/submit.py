@@ -32,7 +32,7 @@ from core.contract.reports.report import ConflictsPolicy, Report
 from core.contract.responses.model import ModelOut
 from core.errors import Invalid, InvalidRecipe, PerennialError
 from core.ingest.limits import Limits
-from core.ingest.readers.registry import FORMATS, UPLOAD_TYPES
+from core.ingest.readers.registry import FORMATS
 from core.ingest.rules.options import OPTIONS
 from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.models import models
@@ -201,7 +201,7 @@ async def _submit_file(
     if form.errors:
         raise InvalidRecipe("The recipe cannot be used: see the inputs that are marked.")
     is_check = form.inputs.get("do") == "check"
-    kind = await to_thread.run_sync(_detect_kind, file)
+    kind = await to_thread.run_sync(detect_file_kind, file)
     name, options = _parse_name(form.inputs.get("name", "")), parse_reading_options(form.inputs)
     batch_request = BatchRequest(
         model["id"],
@@ -229,7 +229,7 @@ def _is_again(inputs: Mapping[str, str]) -> bool:
     return inputs.get("again") == "true"
 
 
-def _detect_kind(file: Received) -> str:
+def detect_file_kind(file: Received) -> str:
     """Return the file type of an uploaded batch.
 
     Call it after all of the form has been received: later fields may follow the file.
@@ -282,10 +282,7 @@ def _render_form(request: Request, shown: _Shown, status: int = 200) -> Response
         "remedies": shown.remedies,
         "most": settings.max_body_bytes,
         "formats": FORMATS,
-        # A browser compares the last part of an ending alone: `.gz`, not `.tar.gz`.
-        "types": ",".join(
-            (*UPLOAD_TYPES, *(f".{each.rpartition('.')[2]}" for each in FORMATS.endings))
-        ),
+        "types": forms.ARCHIVE_TYPES,
         "commands": _build_commands(request, shown, files or ["BATCH.zip"], inputs.get("name", "")),
     }
     return render_page(request, "submit.html", context, status)

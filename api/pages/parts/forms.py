@@ -11,10 +11,16 @@ from api.authentication.guard import declared_length, read_body
 from api.uploads.order import parse_recipe_override
 from core.contract.patch import RecipePatch
 from core.errors import Invalid, UnsupportedType
+from core.ingest.readers.registry import FORMATS, UPLOAD_TYPES
 from core.text import characters
 
 MAX_BYTES = 16 << 10
 MAX_FIELDS = 20
+# A browser compares the last part of an ending alone: `.gz`, not `.tar.gz`.
+ARCHIVE_TYPES = ",".join(
+    (*UPLOAD_TYPES, *(f".{each.rpartition('.')[2]}" for each in FORMATS.endings))
+)
+"""Files that a browser offers where a batch is chosen."""
 
 
 async def read_form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str]:
