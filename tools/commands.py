@@ -23,7 +23,11 @@ JSON = click.option("--json", "is_json", is_flag=True, help="Print one JSON obje
 
 @click.command()
 @click.option("--host", metavar="ADDRESS", help="Address to listen on; default: 127.0.0.1.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; default: 8000; 0: any free port.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; default: 8000; 0: any free port.",
+)
 @click.option(
     "--data-dir", type=click.Path(path_type=Path), help="Data directory; default: ./perennial-data."
 )

@@ -224,7 +224,7 @@ def _prepare_directory(demo: Demo) -> bool:
     Raises:
         worker.one_service.DataInUse: a service uses it.
     """
-    with one_service.held(demo.data_dir):
+    with one_service.hold_data_directory(demo.data_dir):
         if is_complete(demo.data_dir) and not demo.is_reset:
             return False
         # First, so that a directory that is half emptied is still known as a demo's.

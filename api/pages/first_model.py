@@ -105,7 +105,7 @@ def show(
     request: Request, model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Show what the model has learned so far, and what to do next."""
-    model_response = models.read(db, catalogue(), actor, model)
+    model_response = models.read_model(db, catalogue(), actor, model)
     batches = tasks.list_tasks(db, actor, model_response["id"], SHOWN, None)["items"]
     of_model = jobs.JobFilter(model=model_response["id"])
     recent = jobs.list_jobs(db, actor, of_model, limit=SHOWN, cursor=None)["items"]
@@ -142,7 +142,7 @@ def _create_model(service: ServiceParts, actor: Actor, new_model: NewModel) -> M
     limits = ModelLimits(
         Admission.from_settings(service.settings), pretrained.Terms.from_settings(service.settings)
     )
-    model = models.create(service.load_resources(), actor, new_model, None, limits)[0]
+    model = models.create_model(service.load_resources(), actor, new_model, None, limits)[0]
     if model["job"] is not None:
         service.bell.ring(model["job"])
     return model
@@ -155,7 +155,7 @@ async def _deleted_on_error(service: ServiceParts, actor: Actor, model: str) -> 
         yield
     except PerennialError:
         await to_thread.run_sync(
-            model_deletion.delete, service.db, service.store, service.blobs, actor, model
+            model_deletion.delete_model, service.db, service.store, service.blobs, actor, model
         )
         raise
 
