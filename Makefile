@@ -25,7 +25,7 @@ export PIP_COMPILE := 0
 EDITABLE := PYTHONWARNINGS="ignore:Editable installation"
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo serve compare test test-changed test-slow test-all test-campaign check clean
+.PHONY: demo serve compare test test-changed test-slow test-all test-campaign check dist clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -64,6 +64,12 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Wheels, source distributions and what else a release has (docs/howto/install.md): in ./dist.
+dist: $(VENV)/.dev
+	$(BIN)/python -m tools.release.distributions
+	$(BIN)/check-wheel-contents --config pyproject.toml dist/perennial_service-*.whl
+	$(BIN)/check-wheel-contents --config client/pyproject.toml dist/perennial_client-*.whl
 
 clean:
 	rm -rf $(VENV) .venv-swift .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist

@@ -30,7 +30,7 @@ from api.authentication.key_use import KeyUse
 from api.damage import Damage
 from api.description.docs import add_docs
 from api.description.openapi import build_document
-from api.field_errors import fields_of
+from api.field_errors import list_invalid_fields
 from api.limits.fair_share import FairShare
 from api.limits.heavy_work import HeavyWork
 from api.limits.predict_limits import PredictLimits
@@ -39,6 +39,7 @@ from api.pages import admin as admin_pages
 from api.pages import compare as compare_page
 from api.pages import errors
 from api.pages import first_look as first_look_page
+from api.pages import first_model as first_model_page
 from api.pages import job as job_page
 from api.pages import login as login_page
 from api.pages import model as model_page
@@ -137,6 +138,7 @@ ROUTERS = (
     predict_page.router,
     submit_page.router,
     first_look_page.router,
+    first_model_page.router,
     model_page.router,
     compare_page.router,
     task_page.router,
@@ -147,7 +149,7 @@ ROUTERS = (
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Return the ASGI application.
+    """Build the API's FastAPI application.
 
     Args:
         settings: None: read them from the environment. The process is then the server, and freezes
@@ -337,14 +339,14 @@ async def _http_problem(request: Request, error: Exception) -> Response:
         allowed = _list_methods(request)
         extra["Allow"] = ", ".join(allowed)
         detail = f"{request.method} is not possible here; use {' or '.join(allowed)}."
-    status, headers, body = problems.of_status(error.status_code, detail)
+    status, headers, body = problems.describe_status(error.status_code, detail)
     return _answer_problem(request, (status, {**extra, **headers}, body))
 
 
 def _answer_problem(request: Request, problem: tuple[int, dict[str, str], bytes]) -> Response:
     """Return a problem as a response: an HTML page for routes of pages."""
     if errors.is_page(request.scope):
-        problem = errors.of_problem(request.scope, problem)
+        problem = errors.render_problem_page(request.scope, problem)
     status, headers, body = problem
     return Response(body, status, headers)
 
@@ -362,7 +364,7 @@ async def _validation_problem(request: Request, error: Exception) -> Response:
     route = request.scope.get("route")
     catalogue = request.app.state.catalogue.ready
     recipe = () if catalogue is None else known_paths(catalogue)
-    fields = fields_of(error, route if isinstance(route, APIRoute) else None, recipe)
+    fields = list_invalid_fields(error, route if isinstance(route, APIRoute) else None, recipe)
     first = fields[0]
     detail = (
         f"{first['field'] or 'The body'}: "
@@ -370,6 +372,6 @@ async def _validation_problem(request: Request, error: Exception) -> Response:
     )
     if len(fields) > 1:
         detail += f" {len(fields) - 1} more in errors."
-    status, headers, _ = problems.of_status(422)
+    status, headers, _ = problems.describe_status(422)
     body = problems.encode_problem("invalid", "Invalid request", 422, detail, fields)
     return _answer_problem(request, (status, headers, body))

@@ -82,7 +82,9 @@ def serve_file(
     if range_header is not None and _if_range(request.headers.get("if-range"), sha256):
         byte_range = _parse_range(range_header, size)
         if byte_range == "unsatisfiable":
-            status, problem_headers, body = problems.of_status(416, f"The file has {size} bytes.")
+            status, problem_headers, body = problems.describe_status(
+                416, f"The file has {size} bytes."
+            )
             return Response(body, status, {**problem_headers, "Content-Range": f"bytes */{size}"})
         if isinstance(byte_range, tuple):
             first, last = byte_range

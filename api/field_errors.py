@@ -13,8 +13,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
-from core.text.nearest import paths_of, unknown_field
-from core.text.plain import describe_found, describe_types, must_be, must_be_one_of
+from core.text.nearest import list_schema_paths, unknown_field
+from core.text.plain import (
+    describe_found,
+    describe_required_options,
+    describe_requirement,
+    describe_types,
+)
 
 MAX_FIELDS = 20
 """Maximum number of fields named in one response."""
@@ -43,7 +48,7 @@ _LIMITS = {
 }
 
 
-def fields_of(
+def list_invalid_fields(
     error: RequestValidationError, route: APIRoute | None, recipe: Sequence[str] = ()
 ) -> list[dict[str, str]]:
     """Return the invalid fields, each with one message; at most `MAX_FIELDS`.
@@ -105,7 +110,7 @@ def _list_field_paths(route: APIRoute | None) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _schema_paths(annotation: Any) -> tuple[str, ...]:
-    return tuple(paths_of(TypeAdapter(annotation).json_schema()))
+    return tuple(list_schema_paths(TypeAdapter(annotation).json_schema()))
 
 
 def _find_field_path(error: Mapping[str, Any], body: Mapping[str, Any]) -> str:
@@ -133,10 +138,10 @@ def _describe_error(error: Mapping[str, Any], path: str, field_paths: Sequence[s
         inside, _, name = path.rpartition(".")
         return unknown_field(name, field_paths, inside)
     if named in ("literal_error", "enum"):
-        return must_be_one_of(error["input"], _parse_options(str(context["expected"])))
+        return describe_required_options(error["input"], _parse_options(str(context["expected"])))
     if named in _LIMITS:
         keyword, limit = _LIMITS[named]
-        message = must_be(keyword, context[limit])
+        message = describe_requirement(keyword, context[limit])
         # Do not quote texts and lists: their length is the error, and repeating them does not help.
         return f"{message}{'' if 'too_' in named else describe_found(error['input'])}"
     root = named.partition("_")[0]

@@ -78,7 +78,7 @@ def describe_error(error: PerennialError) -> tuple[int, dict[str, str], bytes]:
     return error.status, headers, body
 
 
-def of_status(status: int, detail: str | None = None) -> tuple[int, dict[str, str], bytes]:
+def describe_status(status: int, detail: str | None = None) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers and body for an HTTP error without a typed error."""
     try:
         phrase = HTTPStatus(status).phrase

@@ -17,6 +17,7 @@ from starlette.responses import FileResponse, Response
 FOLDER = Path(__file__).parent / "static"
 TYPES = {
     ".css": "text/css; charset=utf-8",
+    ".jpg": "image/jpeg",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }

@@ -20,9 +20,9 @@ def run_job(
     """Learn the task of a specification as `whole` completes it.
 
     Raises:
-        Exception: as `core.learning.training.job.run`.
+        Exception: as `core.learning.training.job.learn_task`.
     """
-    job.run(whole(spec), lambda event: emit(event.to_json()), control, hook)
+    job.learn_task(whole(spec), lambda event: emit(event.to_json()), control, hook)
 
 
 def whole(spec: Mapping[str, Any]) -> JobSpec:

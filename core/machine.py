@@ -56,7 +56,7 @@ def _cpu_quota(cgroup: Path) -> float | None:
     return int(quota) / int(period)
 
 
-def with_cuda() -> bool:
+def has_cuda() -> bool:
     """Return whether a process on this machine could open CUDA, without loading torch."""
     return Path("/dev/nvidiactl").exists()
 

@@ -55,7 +55,9 @@ def _from_the_command_line() -> None:
 
 
 def _is_upgrade() -> bool:
-    """Whether the command line said `upgrade`; Alembic keeps the chosen function in `cmd`."""
+    """Return True if the command line asked for `upgrade`; Alembic keeps the chosen function in
+    `cmd`.
+    """
     chosen = getattr(context.config.cmd_opts, "cmd", None)
     return chosen is not None and chosen[0].__name__ == "upgrade"
 

@@ -37,7 +37,11 @@ from pathlib import Path
 from tests import changed
 
 PACKAGES = ("api", "core", "worker", "client")
-GENERATED = ("client/perennial/_sync/", "client/perennial/_types.py")
+GENERATED = (
+    "client/perennial/_sync/",
+    "client/perennial/_types.py",
+    "client/perennial/_formats.py",
+)
 NEAREST_FILES = 8
 NEAREST_LIMIT_S = 420
 WHOLE_LIMIT_S = 5400

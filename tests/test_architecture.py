@@ -92,10 +92,11 @@ ROOMS = {
 """Each room, and the rooms that it may import beside itself, without their `core.`.
 
 `core` stands for its own files (settings, errors, ids …). The rooms are in an order in which each
-may only import earlier ones, but for `tools`, `bench` and tests, which import what they like.
+may only import earlier ones, but for `tools`, `bench`, `perennial_service` and tests, which import
+what they like.
 `docs/design/house.md` says what each is for.
 """
-AREAS = (*sorted(ROOMS, key=len, reverse=True), "tools", "bench")
+AREAS = (*sorted(ROOMS, key=len, reverse=True), "tools", "bench", "perennial_service")
 TORCH = {"core.learning", "core.bases.hub", "core.predictions.helper", "worker"}
 """Rooms whose modules may import the learning code, and torch with it."""
 WITHOUT_DATABASE = {"core.learning", "core.ingest", "core.export", "core.recipe", "core.contract"}
@@ -113,7 +114,7 @@ def area_of(module: str) -> str | None:
 @cache
 def sources() -> tuple[Path, ...]:
     """Every Python file of ours except tests."""
-    folders = ("api", "core", "worker", "migrations", "tools", "bench")
+    folders = ("api", "core", "worker", "migrations", "tools", "bench", "perennial_service")
     return tuple(sorted(p for f in folders for p in (ROOT / f).rglob("*.py")))
 
 

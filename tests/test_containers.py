@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import tomllib
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from processes import await_port
 from core.jobs.doorbell import _Broker
 from core.settings import Settings
 from tests.loading import load_module
+from tools.release import distributions
 from tools.service import free_port
 from worker.chores import lost_file
 
@@ -62,6 +64,26 @@ def compose() -> dict[str, Any]:
 def test_the_compose_file_fits_the_compose_specification(path: Path) -> None:
     done = _run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", path)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.stem
+)
+def test_the_workflow_fits_the_schema_of_workflows(path: Path) -> None:
+    done = _run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_release_tests_each_supported_python_and_needs_all_of_it() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    jobs = workflow["jobs"]
+    low, high = re.findall(r"3\.(\d+)", project["requires-python"])
+    supported = [f"3.{minor}" for minor in range(int(low), int(high))]
+    assert jobs["install"]["strategy"]["matrix"]["python"] == supported
+    assert {*jobs["publish"]["needs"]} == jobs.keys() - {"publish"}
+    assert workflow["permissions"] == {"contents": "read"}, "only `publish` writes"
+    assert jobs["publish"]["permissions"] == {"contents": "write"}
 
 
 def test_the_dockerfile_passes_its_linter() -> None:
@@ -288,9 +310,13 @@ def test_the_commands_are_those_of_the_documentation(compose: dict[str, Any]) ->
     def command(name: str) -> str:
         return " ".join(compose["services"][name]["command"])
 
-    worker = "celery -A worker.celery_app worker -P solo --without-gossip --without-mingle"
-    assert command("migrate") == "alembic upgrade head"
-    assert command("api").startswith("uvicorn --factory api.app:create_app --host 0.0.0.0")
+    worker = (
+        "celery -A perennial_service.celery_app worker -P solo --without-gossip --without-mingle"
+    )
+    assert command("migrate") == "perennial migrate"
+    assert command("api").startswith(
+        "uvicorn --factory perennial_service.asgi:create_app --host 0.0.0.0"
+    )
     assert (
         command("api")
         in (ROOT / "docs" / "howto" / "run-at-the-large-size.md").read_text().splitlines()
@@ -365,9 +391,17 @@ def test_everything_that_the_dockerfile_copies_is_in_the_build_context() -> None
     }
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.M)
     sources = {source for line in copied for source in line.split()}
-    assert sources == allowed
+    assert {s for s in sources if not {s, *map(str, Path(s).parents)} & allowed} == set()
+    assert allowed <= sources
     for source in sources:
         assert (ROOT / source).exists(), source
+
+
+def test_the_image_is_built_from_the_wheels_of_a_release() -> None:
+    stage = re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(), flags=re.M)[2]
+    copied = {name for line in re.findall(r"^COPY (.+) \S+$", stage, re.M) for name in line.split()}
+    assert copied == {*distributions.SERVICE, distributions.CLIENT}
+    assert "RUN python -m tools.release.distributions --wheels --out /wheels\n" in stage
 
 
 def test_the_image_does_not_run_as_root() -> None:

@@ -69,6 +69,8 @@ def test_every_module_that_a_command_runs_exists() -> None:
         "tools.client_types",
         "tools.command_line",
         "tools.house",
+        "tools.release.notices",
+        "tools.release.version",
         "tools.timm_weights",
         "tools.vendor",
         "tests.mutants",

@@ -14,7 +14,7 @@ from core.ids import NAME_PATTERN, is_name, is_plain_name
 from core.learning.catalogue import build_catalogue
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("api", "core", "worker", "migrations", "tools", "deploy", "bench")
+FOLDERS = ("api", "core", "worker", "migrations", "tools", "deploy", "bench", "perennial_service")
 OF_STARTS = {
     "_BLANK_START",
     "_BODY",

@@ -25,7 +25,7 @@ PLACES = ("core", "worker")
 NO_ADVICE = {
     "core/database/soundness.py:_open_read_only", "core/text/steps.py:find_steps",
           "core/learning/training/job.py:_warn",
-    "core/learning/training/job.py:run",
+    "core/learning/training/job.py:learn_task",
     "core/learning/training/job.py:_continue_on_device",
 }  # fmt: skip
 """Functions that contain a query or pass a warning on, but write none."""
@@ -82,7 +82,7 @@ ENTRIES = (
           f"{M}/tasks/2/discard.",
           LIFE + "test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_by_relearning"),
     Entry("pinned", ("core/lineage/words.py:explain_pinning", "core/versions/aliases.py:_production_to_json",
-                     "core/models/models.py:to_json"),
+                     "core/models/models.py:model_to_json"),
           "a person moved production to a version, so it does not follow later ones",
           f"POST {M}/aliases/production/follow lets it follow later ones.",
           LIFE + "test_after_a_rollback_later_batches_build_on_each_other_until_production_is_told_to_follow"),
@@ -116,7 +116,8 @@ ENTRIES = (
           "a recipe with `data_report` \"hold\" held doubtful images",
           'Learn it as it is: POST /v1/jobs/job_1/retry {"recipe": {"data_report": "warn"}}.',
           "tests/e2e/test_data_report.py::test_what_was_held_is_learned_by_the_retry_that_it_names_and_then_deleted"),
-    Entry("conflicts", ("core/ingest/findings/contradictions.py:require_none", "core/ingest/ingest.py:_write_datasets"),
+    Entry("conflicts", ("core/ingest/findings/contradictions.py:require_no_contradictions",
+          "core/ingest/ingest.py:_write_datasets"),
           "the same pixels have two labels", "To learn it as it is, send it with ?conflicts=keep.",
           "tests/e2e/test_what_a_user_sends.py::"
           "test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked"),
@@ -213,12 +214,12 @@ ENTRIES = (
         "further",
           f"PUT {M}/aliases/production can put it on version 1 or 2.",
           LIFE + "test_a_rollback_lands_on_a_version_that_can_answer_and_names_the_classes_that_are_lost"),
-    Entry("recipe", ("core/models/models.py:change",), "a recipe is weak in a scenario, or loses "
+    Entry("recipe", ("core/models/models.py:change_model",), "a recipe is weak in a scenario, or loses "
         "memory", "", TELLS),
     Entry("base-fits", ("core/bases/base_advice.py:make_error",
           "core/bases/base_advice.py:format_creation_request",
                         "core/bases/base_advice.py:_advise_on_stem",
-                        "core/bases/base_advice.py:other_model"), "an uploaded base fits "
+                        "core/bases/base_advice.py:explain_base_mismatch"), "an uploaded base fits "
                             "another architecture",
           "Send the file as POST /v1/bases?architecture=resnet18&image_size=32&channels=3.",
           "tests/core/bases/test_base_advice.py::test_the_error_names_the_field_and_the_request_that_would_be_taken"),
@@ -310,11 +311,15 @@ def main() -> None:
 def render_document() -> str:
     """Return the text of the document."""
     from api.pages.parts.words import for_people
-    from perennial.words import by_commands
+    from perennial.words import replace_by_commands
 
     rows = []
     for one in ENTRIES:
-        forms = [one.says, by_commands(one.says), for_people(one.says)] if one.says else ["–"] * 3
+        forms = (
+            [one.says, replace_by_commands(one.says), for_people(one.says)]
+            if one.says
+            else ["–"] * 3
+        )
         cells = (f"`{one.code}`", one.when, *map(_escape_cell, forms), _format_test(one.test))
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join([HEAD, *rows, ""])

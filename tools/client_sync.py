@@ -4,6 +4,8 @@
 
 `client/perennial/public_address.py` is `core/network/public_address.py`: addresses of the public Internet.
 `client/perennial/steps.py` is `core/text/steps.py`: the requests that advice names, and their commands.
+`client/perennial/formats.py` is `core/ingest/formats.py`: what the files of an upload format show;
+`client/perennial/_formats.py` has the formats of `core/ingest/readers/registry.py`.
 `client/perennial/_sync` is `client/perennial/_async` without `async` and `await`, so that every
 method is written once; only `waiting.py` and `pages.py` are written by hand on both sides.
 `client/perennial/pack/rules` is `core/ingest/rules`, so that a folder is read like an archive of
@@ -13,14 +15,24 @@ it. A test fails if a copy differs from the output of this tool.
 import re
 from pathlib import Path
 
+from core.ingest.readers.registry import FORMATS
+
 PACKAGE = Path(__file__).resolve().parent.parent / "client" / "perennial"
 SOURCE, TARGET = PACKAGE / "_async", PACKAGE / "_sync"
 RULES, RULES_COPY = PACKAGE.parents[1] / "core" / "ingest" / "rules", PACKAGE / "pack" / "rules"
 SINGLE = (
     (RULES.parents[1] / "network" / "public_address.py", PACKAGE / "public_address.py"),
     (RULES.parents[1] / "text" / "steps.py", PACKAGE / "steps.py"),
+    (RULES.parent / "formats.py", PACKAGE / "formats.py"),
 )
 """Modules of the service, each with its copy."""
+FORMATS_COPY = PACKAGE / "_formats.py"
+FORMATS_HEAD = '''"""The upload formats of the service of this version. \
+Written by `python -m tools.client_sync` from its readers: change nothing here."""
+
+from perennial.formats import Format, Formats
+
+'''
 # They differ in more than keywords: for example, a blocking list caches its first page.
 BY_HAND = {"__init__.py", "pages.py", "waiting.py"}
 CHANGES = (
@@ -47,6 +59,7 @@ def main() -> None:
     # Copied, because the client is installed without the service's package.
     for source, copy in SINGLE:
         copy.write_text(source.read_text())
+    FORMATS_COPY.write_text(list_formats())
     for name, text in copy_rules().items():
         file = RULES_COPY / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -61,6 +74,12 @@ def copy_rules() -> dict[str, str]:
         )
         for file in sorted(RULES.rglob("*.py"))
     }
+
+
+def list_formats() -> str:
+    """Return the whole text of `_formats.py`."""
+    lines = (f"        Format({one.endings!r}, {one.marks!r}),\n" for one in FORMATS.each)
+    return f"{FORMATS_HEAD}FORMATS = Formats(\n    (\n{''.join(lines)}    )\n)\n"
 
 
 def generate_modules() -> dict[str, str]:

@@ -31,14 +31,56 @@ JSON = click.option("--json", "is_json", is_flag=True, help="Print one JSON obje
 @click.option(
     "--data-dir", type=click.Path(path_type=Path), help="Data directory; default: ./perennial-data."
 )
-def serve(host: str | None, port: int | None, data_dir: Path | None) -> int:
+@click.option(
+    "--demo",
+    is_flag=True,
+    help="Serve a model that has learned sample pictures, from a directory of its own: "
+    "perennial-demo beside ./perennial-data. Its first start takes about a minute.",
+)
+@click.option("--reset", is_flag=True, help="With --demo: build the demo again.")
+@click.option(
+    "--browser/--no-browser",
+    default=None,
+    help="With --demo: open its page in a browser; default: where there is one.",
+)
+def serve(
+    host: str | None,
+    port: int | None,
+    data_dir: Path | None,
+    demo: bool,
+    reset: bool,
+    browser: bool | None,
+) -> int:
     """Run the service: API and worker on one console, until Ctrl-C."""
+    if demo:
+        return _serve_demo(host, port, data_dir, reset, browser)
+    if reset or browser is not None:
+        name = "--reset" if reset else "--browser" if browser else "--no-browser"
+        raise click.UsageError(f"{name} is an option of the demo. Say --demo too, or leave it out.")
     from worker import launcher
 
     options = {"PERENNIAL_HOST": host, "PERENNIAL_PORT": port, "PERENNIAL_DATA_DIR": data_dir}
     # The launcher starts API and worker as processes of their own, which inherit these.
     os.environ.update({name: str(value) for name, value in options.items() if value is not None})
     return launcher.main()
+
+
+def _serve_demo(
+    host: str | None, port: int | None, data_dir: Path | None, reset: bool, browser: bool | None
+) -> int:
+    from tools import serve_demo
+
+    # The demo asks for no key, so only this machine may reach it.
+    if host not in (None, "127.0.0.1", "localhost"):
+        raise click.UsageError(
+            f"--host {host} cannot be served by the demo, which asks for no key. It listens on "
+            "127.0.0.1. Leave --host out, or start a service without --demo."
+        )
+    chosen = serve_demo.Demo(serve_demo.find_data_dir(data_dir), port, reset, browser)
+    try:
+        return serve_demo.serve(chosen)
+    except serve_demo.CannotServe as error:
+        raise click.ClickException(str(error)) from error
 
 
 @click.command()
@@ -64,7 +106,7 @@ def migrate(no_backup: bool) -> int:
     Before the tables change, the database is copied into the data directory. For PostgreSQL this
     needs `pg_dump`.
     """
-    from core.database.migrate import COPIED, read_revision, upgrade
+    from core.database.migrate import COPIED, read_revision, upgrade_schema
     from core.database.session import Database
     from core.files.private import UMASK
     from core.settings import Settings
@@ -74,7 +116,7 @@ def migrate(no_backup: bool) -> int:
     # Keys, images and weights are readable by the service's user alone.
     os.umask(UMASK)
     with _report_errors(), closing(Database(settings.resolved_database_url)) as db:
-        copy = upgrade(db, backups=None if no_backup else settings.data_dir)
+        copy = upgrade_schema(db, backups=None if no_backup else settings.data_dir)
         if copy is not None:
             click.echo(COPIED.format(copy))
         open_store(settings).prepare()

@@ -1,11 +1,14 @@
 """`make demo`: labelled batches become versions of a model over HTTP, without installation.
 
 It starts the embedded service on a free port and uploads scikit-learn's digits as five batches of
-two classes. It shows the learning of each and prints the accuracy matrix. Then it downloads the
-last version, verifies its digest, and predicts with the downloaded file alone.
+two classes. It shows the learning of each. The last one is learned by fine-tuning first, which
+forgets, so that its version is held; then by the model's own recipe. The accuracy matrix follows.
+Then it downloads the last version, verifies its digest, and predicts with the downloaded file
+alone. On a terminal, the service stays until Ctrl-C, for a look at its pages.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -20,14 +23,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from sklearn.datasets import load_digits
 
 from core.settings import Settings
-from perennial import JobEnded, Perennial, types
-from perennial.bars import describe_state, share_done
+from perennial import GateHeld, JobEnded, Perennial, types
 from tools import digits, service
+from tools.serve_demo import StepBars
 from worker import one_service
 from worker.devices.torch_check import FIRST_START, is_checked
 
@@ -35,6 +37,8 @@ Json = dict[str, Any]
 console = Console()
 BASE = "perennial/resnet20-cifar100"
 """Base for small images, since the digits have eight pixels a side."""
+FORGETS = {"method": "finetune", "epochs": 2}
+"""Recipe under which the last batch is learned first: training on its images alone."""
 
 
 def main() -> int:
@@ -68,7 +72,9 @@ def run_demo(recipe: Json) -> int:
         worker.one_service.DataInUse: a service uses the data directory.
     """
     data_dir = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data")).absolute()
-    with one_service.held(data_dir):  # refuses a directory in use, before anything is started
+    with one_service.hold_data_directory(
+        data_dir
+    ):  # refuses a directory in use, before anything is started
         console.print(f"Starting Perennial with its data in {data_dir} …")
     if not is_checked(Settings(data_dir=data_dir)):
         console.print(FIRST_START)
@@ -87,42 +93,65 @@ def run_demo(recipe: Json) -> int:
             f"Model [b]{name}[/b] starts from {model.base} and learns by {method}: "
             "five batches of two digits each, one after another."
         )
-        learn_batches(client, name)
+        held = learn_batches(client, name, shows_held="method" not in recipe)
         print_metrics(client.metrics.retrieve(name))
         with tempfile.TemporaryDirectory() as folder:
             check_download(client, name, Path(folder) / "model.zip")
         console.print(
-            f"\nThe versions of [b]{name}[/b] are kept. To go on with them:\n"
-            f"  .venv/bin/perennial versions list {name}\n"
-            f"  make serve, and then in a browser its page:\n\n"
-            f"http://127.0.0.1:{os.environ.get('PERENNIAL_PORT', '8000')}/ui/models/{name}"
+            f"\nThe versions of [b]{name}[/b] are kept; .venv/bin/perennial versions list {name} "
+            "lists them."
         )
+        if console.is_terminal:
+            print_page(running.url, name, held)
+            console.print(
+                f"Log in with the key in {data_dir / 'admin-key'}. Ctrl-C stops the service."
+            )
+            with contextlib.suppress(KeyboardInterrupt):
+                running.process.wait()
+            return 0
+    console.print("To look at them in a browser, run make serve, and open its page:")
+    print_page(f"http://127.0.0.1:{os.environ.get('PERENNIAL_PORT', '8000')}", name, held)
     return 0
 
 
-def learn_batches(client: Perennial, model: str) -> None:
-    """Submit the five archives at once and follow each job with a bar."""
-    jobs = [
-        (name, client.submit(model, archive, name=name))
-        for name, archive in digits.build_archives()
-    ]
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %  {task.fields[state]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        for name, job in jobs:
-            bar = progress.add_task(name, total=1.0, state="queued")
+def print_page(url: str, model: str, held: int | None) -> None:
+    """Print the address of the page where a person should look first."""
+    page = f"{url}/ui/models/{model}"
+    if held is not None:
+        page += f"/compare?a={held - 1}&b={held}"
+        console.print(f"\nThe images that version {held} forgot, beside the version before it:")
+    # On a line of its own and never wrapped, so that a terminal makes it a link.
+    console.print(f"\n{page}\n", soft_wrap=True, markup=False)
 
-            def update_bar(now: types.Job, bar: TaskID = bar) -> None:
-                progress.update(bar, completed=share_done(now), state=describe_state(now))
 
+def learn_batches(client: Perennial, model: str, *, shows_held: bool) -> int | None:
+    """Submit the archives and follow each job with a bar.
+
+    Args:
+        shows_held: learn the last batch by fine-tuning first, and then again.
+
+    Returns:
+        The version that was held because it forgot, if any.
+    """
+    archives = digits.build_archives()
+    *first, last = archives if shows_held else [*archives, None]
+    jobs = [(one[0], client.submit(model, one[1], name=one[0])) for one in first if one]
+    try:
+        with StepBars(console) as bars:
+            for name, job in jobs:
+                bars.follow(name, job)
+            if last is None:
+                return None
+            job = client.submit(model, last[1], name=last[0], recipe=FORGETS)
             try:
-                job.wait(600, progress=update_bar)
-            except JobEnded as ended:  # a held version would make later batches wait for a person
-                raise SystemExit(str(ended)) from None
+                bars.follow(f"{last[0]} by fine-tuning", job)
+            except GateHeld:
+                again = client.jobs.retry(job.id, recipe={})
+                bars.follow(f"{last[0]} again, by the model's recipe", again)
+                return job.job.version if job.job else None
+    except JobEnded as ended:  # a held version would make later batches wait for a person
+        raise SystemExit(str(ended)) from None
+    return None
 
 
 def print_metrics(metrics: types.Metrics) -> None:

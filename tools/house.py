@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-FOLDERS = ("api", "core", "worker", "tools", "bench", "migrations")
+FOLDERS = ("api", "core", "worker", "tools", "bench", "migrations", "perennial_service")
 LAYERS = ("api", "core", "worker")
 FILE_LINES, FUNCTION_LINES = 400, 40
 LINE_LENGTH = 88

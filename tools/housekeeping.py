@@ -100,12 +100,12 @@ def _run_sweep(db: Database, store: Store, settings: Settings, options: argparse
 
 
 def _run_check(db: Database, store: Store, settings: Settings, options: argparse.Namespace) -> int:
-    drifts = consistency.check(db, store, settings, verify=options.verify)
+    drifts = consistency.check_consistency(db, store, settings, verify=options.verify)
     if options.repair and drifts:
         blobs = Blobs(store, settings.make_folder("cache"))
-        consistency.repair(db, store, blobs, settings, drifts)
+        consistency.repair_consistency(db, store, blobs, settings, drifts)
         # Compared again, since not everything can be repaired.
-        remaining = consistency.check(db, store, settings, verify=options.verify)
+        remaining = consistency.check_consistency(db, store, settings, verify=options.verify)
         if not options.json:
             print(
                 f"{format_count(len(drifts), 'difference')} found, {len(drifts) - len(remaining)} "

@@ -627,7 +627,7 @@ def refused_tiffs(grey: Pixels) -> Iterator[Kind]:
 
 
 def encode_chunk(kind: bytes, data: bytes) -> bytes:
-    """Return one chunk."""
+    """Return one chunk of a PNG."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
@@ -1184,7 +1184,7 @@ def crop_centre(pixels: Pixels) -> Pixels:
 
 
 def main() -> None:
-    """Write the file."""
+    """Write the file with pictures of all kinds."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

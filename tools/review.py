@@ -35,6 +35,7 @@ from core.contract.architecture import Normalisation
 from core.errors import PerennialError
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
+from core.ingest.readers.registry import FORMATS
 from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import scores_on_task
@@ -77,7 +78,7 @@ class Point:
 
     @property
     def mean(self) -> float:
-        """The mean over the sets, which count equally regardless of their sizes."""
+        """The mean accuracy over the test sets, which count equally regardless of their sizes."""
         return sum(self.accuracies) / len(self.accuracies)
 
 
@@ -269,7 +270,7 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("new", type=Path, metavar="NEW", help="a version (.zip)")
     parser.add_argument(
-        "archives", nargs="+", metavar="ARCHIVE", help="labelled images: zip, tar, tar.gz or npz"
+        "archives", nargs="+", metavar="ARCHIVE", help=f"labelled images: a {FORMATS}"
     )
     chosen = parser.parse_args(arguments)
     try:

@@ -23,6 +23,7 @@ import httpx2
 from core.recipe.catalogue import load_catalogue
 from core.settings import Settings
 from worker.devices.torch_check import torch_checked
+from worker.launcher import find_parent_death_signal
 
 ROOT = Path(__file__).resolve().parent.parent
 START_S = 600.0
@@ -56,6 +57,8 @@ def running(
     *,
     code: Path = ROOT,
     inherits_settings: bool = True,
+    port: int | None = None,
+    in_terminal: bool = False,
 ) -> Iterator[Service]:
     """Start the launcher on `data_dir`, wait until it is ready, and stop it at the end.
 
@@ -65,11 +68,14 @@ def running(
         code: the checkout whose service is started.
         inherits_settings: whether settings of this process reach the service. False keeps out
             another service's database, for example.
+        port: TCP port of the loopback address; None: a free one.
+        in_terminal: True if a person may press Ctrl-C, which then reaches only this process; the
+            service ends with it, however it ends (Linux).
 
     Raises:
         NotReady: the service did not become ready.
     """
-    port = free_port()
+    port = port or free_port()
     data_dir.mkdir(parents=True, exist_ok=True)
     lend_catalogue(data_dir)
     log = data_dir / "service.log"
@@ -95,6 +101,9 @@ def running(
             env=settings,
             stdout=output,
             stderr=output,
+            # A second signal, from the terminal, would make the launcher kill its processes.
+            start_new_session=in_terminal,
+            preexec_fn=find_parent_death_signal() if in_terminal else None,
         )
     try:
         url = f"http://127.0.0.1:{port}"

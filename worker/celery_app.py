@@ -1,11 +1,11 @@
 """The worker at scale: Celery messages notify it, and the jobs table is the queue.
 
-Start it with `celery -A worker.celery_app worker -P solo --without-gossip --without-mingle`. The
-only task, `perennial.look`, has no arguments; it lets this process claim jobs until none is
-eligible. Lost, repeated and late messages are harmless, so acknowledgement is early, and there are
-no results and no retries. The pool is solo because a task forks and waits. While it runs, the
-worker does not answer `inspect ping`, so the age of `worker-alive` shows its health. The worker
-waits without limit for a broker that is away.
+Start it with `perennial worker`, or with `celery -A perennial_service.celery_app worker -P solo
+--without-gossip --without-mingle`. The only task, `perennial.look`, has no arguments; it lets this
+process claim jobs until none is eligible. Lost, repeated and late messages are harmless, so
+acknowledgement is early, and there are no results and no retries. The pool is solo because a task
+forks and waits. While it runs, the worker does not answer `inspect ping`, so the age of
+`worker-alive` shows its health. The worker waits without limit for a broker that is away.
 """
 
 import logging
@@ -150,6 +150,6 @@ def _close_worker(**_given: Any) -> None:
 
 
 @app.task(name=TASK, ignore_result=True)
-def look() -> None:
+def run_eligible_jobs() -> None:
     """Claim and run jobs until none is eligible or this worker is asked to stop."""
     _get_worker().work(_is_stopping)

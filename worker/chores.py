@@ -66,7 +66,7 @@ class Chores:
         self._thread.start()
 
     def end(self) -> None:
-        """Begin no other chore."""
+        """Begin no other chore of the worker."""
         self._end.set()
 
     def pause(self, seconds: float) -> bool:
@@ -80,7 +80,7 @@ class Chores:
             self._thread.join(CLOSE_S)
 
     def round(self) -> None:
-        """Do all chores once."""
+        """Do all chores of the worker once."""
         for name, chore in self._chores.items():
             if self._end.is_set():
                 return

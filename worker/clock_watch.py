@@ -93,7 +93,7 @@ class ClockWatch:
         return calm
 
     def _bring_near(self) -> None:
-        """Correct times that lie too far ahead."""
+        """Correct stored times that lie too far in the future."""
         with self._db.write() as session:
             changed_rows = bring_near(session, self._db.now(session), self._lease_s)
         if changed_rows:
@@ -103,7 +103,7 @@ class ClockWatch:
 
 
 def bring_near(session: Session, now: float, lease_s: float) -> int:
-    """Correct times that lie too far ahead, in the caller's transaction.
+    """Correct stored times that lie too far in the future, in the caller's transaction.
 
     Return the number of changed rows.
 

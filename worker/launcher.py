@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from worker.one_service import DataInUse, Lock, held
+from worker.one_service import DataInUse, Lock, hold_data_directory
 from worker.prepared import Prepared
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,7 +38,7 @@ TICK_S = 0.2
 PR_SET_PDEATHSIG = 1
 
 CELERY = (
-    *("-m", "celery", "-A", "worker.celery_app", "worker", "-P", "solo"),
+    *("-m", "celery", "-A", "perennial_service.celery_app", "worker", "-P", "solo"),
     *("--without-gossip", "--without-mingle"),
 )
 """Arguments with which Python runs a Celery worker."""
@@ -110,14 +110,14 @@ class Launcher:
         self._grace_s = grace_s
         self._tell_end = tell_end
         self._asked = 0
-        self._die_with_us = _parent_death_signal()
+        self._die_with_us = find_parent_death_signal()
 
     def ask_to_stop(self, _number: int, _frame: FrameType | None) -> None:
         """Handle a signal: the first one stops in order, the second one at once."""
         self._asked += 1
 
     def run(self) -> int:
-        """Start, watch and restart.
+        """Start the service's processes, watch them, and restart those that end.
 
         Return the exit status after an orderly (0) or forced (1) end.
         """
@@ -237,7 +237,7 @@ def tell_busy_port() -> None:
         )
 
 
-def wait_for(host: str, port: int, grace_s: float) -> bool:
+def wait_for_free_port(host: str, port: int, grace_s: float) -> bool:
     """Wait while a port is taken, as long as a service that is ending may need.
 
     Return False if it is still taken.
@@ -265,7 +265,7 @@ def print_line(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _parent_death_signal() -> Callable[[], None] | None:
+def find_parent_death_signal() -> Callable[[], None] | None:
     """Return a function for a child before exec: a killed launcher ends its children (Linux)."""
     if not sys.platform.startswith("linux"):
         return None
@@ -298,7 +298,7 @@ def main() -> int:
     os.umask(0o077)  # inherited by all parts; see core.files.private
     print_line(f"Starting Perennial with its data in {os.environ['PERENNIAL_DATA_DIR']} …")
     try:
-        with held(Path(os.environ["PERENNIAL_DATA_DIR"])) as lock:
+        with hold_data_directory(Path(os.environ["PERENNIAL_DATA_DIR"])) as lock:
             return _run_service(lock)
     except DataInUse as error:
         print_line(str(error))
@@ -311,7 +311,9 @@ def _run_service(lock: Lock | None) -> int:
     prepared = _run_setup()
     if prepared is None:
         return 1
-    if prepared["port"] and not wait_for(prepared["host"], prepared["port"], prepared["grace_s"]):
+    if prepared["port"] and not wait_for_free_port(
+        prepared["host"], prepared["port"], prepared["grace_s"]
+    ):
         return 1
     port = prepared["port"] or free_port(prepared["host"])
     host = f"[{prepared['host']}]" if ":" in prepared["host"] else prepared["host"]

@@ -121,7 +121,7 @@ class Worker:
             {
                 "tell what it can export": lambda: exporters.report_worker(self.db, self.name),
                 "sweep": self._sweep_if_calm,
-                "usage": lambda: usage_sums.measure_old(self.db),
+                "usage": lambda: usage_sums.measure_outdated_owners(self.db),
                 "reserve on the disk": lambda: reserve.make_file(
                     settings.data_dir, settings.reserve_bytes
                 ),
@@ -340,7 +340,7 @@ class _Bell:
         self._wake.clear()
 
     def ring(self) -> None:
-        """Wake the waiting loop."""
+        """Wake the worker's waiting loop."""
         self._wake.set()
 
     def _run(self) -> None:

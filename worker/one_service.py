@@ -88,7 +88,7 @@ class Lock:
 
 
 @contextmanager
-def held(data_dir: Path) -> Iterator[Lock | None]:
+def hold_data_directory(data_dir: Path) -> Iterator[Lock | None]:
     """Hold a data directory while the block runs; yield None if its file system has no locks.
 
     Raises:

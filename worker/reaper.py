@@ -56,7 +56,7 @@ class Reaper:
                 now = self._db.now(session)
                 if self.answers_since is None:
                     self.answers_since = (
-                        workers.answers_since(session, now - self._gap_s, now) or now
+                        workers.read_database_up_since(session, now - self._gap_s, now) or now
                     )
                     self._answered_at = now
             # A slow answer is an outage for others, too: their heartbeats waited as long.
@@ -68,7 +68,7 @@ class Reaper:
             self._answered_at = now
             if now + slow_s - self.answers_since < self._grace_s:
                 return []
-            return claims.reap_expired(self._db, now)
+            return claims.reap_expired_jobs(self._db, now)
         except SQLAlchemyError:
             # After an outage, living workers get half a lease to renew before their jobs are taken.
             self.answers_since = None

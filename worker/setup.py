@@ -10,7 +10,7 @@ import sys
 from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.database.migrate import COPIED, upgrade
+from core.database.migrate import COPIED, upgrade_schema
 from core.database.session import Database
 from core.errors import PerennialError
 from core.files import reserve
@@ -34,7 +34,7 @@ def prepare_service(settings: Settings) -> Prepared:
     try:
         # The imports take seconds, in which the schema and the store are prepared.
         with torch_checked(settings):
-            copy = upgrade(db, backups=settings.data_dir)
+            copy = upgrade_schema(db, backups=settings.data_dir)
             if copy is not None:
                 print(COPIED.format(copy), file=sys.stderr)
             open_store(settings).prepare()

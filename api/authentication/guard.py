@@ -37,7 +37,7 @@ from core.errors import (
 )
 from core.files import disk, reserve
 from core.requests.actor import Actor
-from core.text.nearest import did_you_mean
+from core.text.nearest import suggest_nearest
 
 MAX_JSON_BYTES = 1 << 20
 JSON_BODY_S = 30.0
@@ -163,7 +163,7 @@ class _Guarded:
         except Exception as error:
             # A quota may be exceeded although the disk's own figures show free space.
             is_full = disk.is_full(error) or session.is_full(error)
-            if not (self.makes_room and is_full and reserve.release(data_dir)):
+            if not (self.makes_room and is_full and reserve.release_reserve(data_dir)):
                 raise
             raise NoSpace(
                 "The disk of the service was full, and now has some room: send this again.",
@@ -220,7 +220,7 @@ class _Guarded:
         for name, value in pairs:
             if name not in self.query:
                 allowed = sorted(self.query)
-                meant = did_you_mean(name, allowed)
+                meant = suggest_nearest(name, allowed)
                 raise Invalid(
                     f"Unknown query parameter {name[:60]!r}; {meant}this call has: "
                     f"{', '.join(allowed) or 'none'}.",

@@ -64,6 +64,6 @@ class SharedBuckets:
         return float(wait_ms) / 1000
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to Redis."""
         await self._redis.aclose()
         await self._redis.connection_pool.disconnect()

@@ -36,7 +36,9 @@ class Turns(Generic[T]):
 
     @asynccontextmanager
     async def take_turn(self, owner: str) -> AsyncIterator[T]:
-        """Lend one of the things for the length of the block, when it is the owner's turn."""
+        """Lend one of the shared resources for the length of the block, when it is the owner's
+        turn.
+        """
         granted: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append(granted)
         self._grant_turns()

@@ -98,7 +98,7 @@ async def create_key(request: Request, actor: Admin, db: Db) -> Response:
             _parse_expiry(inputs.get("days", "")),
             _parse_restrictions(inputs),
         )
-        return keys.create(db, actor, requested)
+        return keys.create_key(db, actor, requested)
 
     try:
         form = _KeyForm(new=await to_thread.run_sync(create_from_form))
@@ -112,7 +112,7 @@ async def revoke_key(request: Request, key: KeyPath, actor: Admin, db: Db) -> Re
     """Revoke a key."""
     # Its fields do not matter: this checks that a page of this service sent it.
     await forms.read_form(request)
-    await to_thread.run_sync(keys.revoke, db, actor, key)
+    await to_thread.run_sync(keys.revoke_key, db, actor, key)
     # This process would otherwise accept the key from its cache for another second.
     access: Access = request.app.state.access
     access.forget_key(key)
@@ -160,7 +160,7 @@ def show_usage(
     cursor: Cursor = None,
 ) -> Response:
     """Show counts and bytes per owner or model."""
-    read = usage_lists.by_model if by == "model" else usage_lists.by_owner
+    read = usage_lists.list_usage_by_model if by == "model" else usage_lists.list_usage_by_owner
     usage_page = read(db, actor, limit=ROWS, cursor=cursor)
     rows = [(one, one["bytes"], _sum_bytes(one["bytes"])) for one in usage_page["items"]]
     largest = max((total for _, _, total in rows), default=0)

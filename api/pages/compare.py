@@ -99,25 +99,27 @@ class View:
     cursor: str | None
 
 
-async def _get_view(
+async def _build_comparison_view(
     label: OfClass = None, flips: Kind = None, every: Every = False, cursor: From = None
 ) -> View:
     return View(label, flips, every, cursor)
 
 
 @router.get("/ui/models/{model}/compare")
-async def show(
+async def show_comparison(
     request: Request,
     model: ModelPath,
     actor: Read,
     service: Service,
     compared: Annotated[Versions, Depends(_get_versions)],
-    view: Annotated[View, Depends(_get_view)],
+    view: Annotated[View, Depends(_build_comparison_view)],
 ) -> Response:
     """Show the page that compares two versions."""
     db, blobs, catalogue = service.db, service.blobs, service.catalogue
     a, b = compared.a, compared.b
-    model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
+    model_response = await to_thread.run_sync(
+        lambda: models.read_model(db, catalogue(), actor, model)
+    )
     history = await to_thread.run_sync(
         lambda: read_lineage(db, actor, model_response["id"], last=None, size=CHOICE)
     )

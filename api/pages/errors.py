@@ -25,7 +25,7 @@ def is_page(scope: Scope) -> bool:
     return path == PREFIX or path.startswith(f"{PREFIX}/")
 
 
-def of_problem(scope: Scope, answer: Answer) -> Answer:
+def render_problem_page(scope: Scope, answer: Answer) -> Answer:
     """Return the page of a problem; for 401, a redirect to the login and back."""
     status, headers, body = answer
     # The other headers describe the JSON that the page replaces.
@@ -62,7 +62,7 @@ def _find_model(scope: Scope, status: int) -> str | None:
     return match[1] if match and status in (400, 409, 422) else None
 
 
-def own_path(scope: Scope, path: str) -> str:
+def get_own_path(scope: Scope, path: str) -> str:
     """Return a path within the pages as a browser would follow it, else the start page.
 
     It is never a path of another site: the path is checked as written, percent-decoded, and
@@ -95,7 +95,7 @@ def _is_link_elsewhere(scope: Scope) -> bool:
 
 
 def _asked_again(scope: Scope) -> Answer:
-    text = render_html(scope, "again.html", {"here": own_path(scope, _format_path(scope))})
+    text = render_html(scope, "again.html", {"here": get_own_path(scope, _format_path(scope))})
     return 200, {**HEADERS, "Content-Type": "text/html; charset=utf-8"}, text.encode()
 
 
@@ -105,7 +105,7 @@ def _format_path(scope: Scope) -> str:
 
 
 def _page_of_form(scope: Scope) -> str:
-    """Return the page that a form was on, from Referer; `own_path` checks that it is one of
+    """Return the page that a form was on, from Referer; `get_own_path` checks that it is one of
     ours.
     """
     try:
@@ -120,7 +120,7 @@ def _to_login(scope: Scope) -> Answer:
     is_sent = scope["method"] != "GET"
     # A form's path may take POST alone, so the way back leads to the page that it was on.
     back = _page_of_form(scope) if is_sent else _format_path(scope)
-    place = f"{root_of(scope)}{LOGIN}?next={quote(own_path(scope, back), safe='/')}{'&sent=yes' if is_sent else ''}"
+    place = f"{root_of(scope)}{LOGIN}?next={quote(get_own_path(scope, back), safe='/')}{'&sent=yes' if is_sent else ''}"
     # htmx would insert the login page into a part of the current page.
     if find_header(scope, b"hx-request"):
         return 200, {"HX-Redirect": place}, b""

@@ -49,7 +49,7 @@ class Head(BaseModel):
 
 
 class Heads(BaseModel):
-    """Some files of a batch.
+    """First bytes of some of a batch's files.
 
     Attributes:
         files: number of files in the batch; 0 if unknown.
@@ -63,7 +63,7 @@ class Heads(BaseModel):
 
 
 @router.post(f"{PATH}/look")
-async def look(
+async def judge_first_images(
     request: Request, model: ModelPath, actor: Write, db: Db, settings: Config
 ) -> Response:
     """Return {"refused", "warning"}, each a sentence or empty."""

@@ -22,7 +22,9 @@ _ACTIONS = (Action.PAUSE, Action.RESUME, Action.CANCEL)
 
 
 @router.get("/ui/jobs/{job}")
-def show(request: Request, job: JobPath, actor: Read, db: Db, catalogue: CatalogueOf) -> Response:
+def show_job(
+    request: Request, job: JobPath, actor: Read, db: Db, catalogue: CatalogueOf
+) -> Response:
     """Show the page of a job."""
     story = job_story.read_story(db, actor, job)
     possible = _list_actions(story.job)
@@ -45,16 +47,16 @@ def show(request: Request, job: JobPath, actor: Read, db: Db, catalogue: Catalog
 
 
 @router.post("/ui/jobs/{job}/{verb}")
-async def act(
+async def apply_job_action(
     request: Request, job: JobPath, verb: str, actor: Write, service: Service
 ) -> Response:
     """Cancel, pause or resume a job, or learn its task again."""
-    recipe = forms.recipe_of(await forms.read_form(request))
+    recipe = forms.read_chosen_recipe(await forms.read_form(request))
     db, settings = service.db, service.settings
 
     def apply_verb() -> tuple[JobOut, bool]:
         if verb == Action.RETRY:
-            return retries.retry(
+            return retries.retry_job(
                 db,
                 service.catalogue(),
                 actor,

@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 from api.authentication import session
 from api.authentication.access import Access
 from api.dependencies import Db
-from api.pages.errors import LOGIN, own_path
+from api.pages.errors import LOGIN, get_own_path
 from api.pages.parts.forms import read_form
 from api.pages.parts.render import render_page, root_of
 from core.errors import NotAllowed, NotAuthenticated
@@ -23,7 +23,7 @@ NOT_DONE = (
 
 
 @router.get(LOGIN)
-async def ask(
+async def show_login_form(
     request: Request,
     next: Annotated[str, Query(max_length=2000, description="Where to go then")] = "",
     sent: Annotated[
@@ -32,11 +32,11 @@ async def ask(
 ) -> Response:
     """Show the login form, or go on to the page while authentication is off."""
     if request.app.state.settings.auth == "off":
-        return RedirectResponse(own_path(request.scope, next), 303)
+        return RedirectResponse(get_own_path(request.scope, next), 303)
     return render_page(
         request,
         "login.html",
-        {"next": own_path(request.scope, next), "wrong": NOT_DONE if sent else None},
+        {"next": get_own_path(request.scope, next), "wrong": NOT_DONE if sent else None},
     )
 
 
@@ -44,8 +44,8 @@ async def ask(
 async def log_in(request: Request, db: Db) -> Response:
     """Start a session and go on to the requested page."""
     inputs = await read_form(request)
-    # Anyone can write a link to this page: `own_path` keeps it from leading elsewhere.
-    next_path = own_path(request.scope, inputs.get("next", ""))
+    # Anyone can write a link to this page: `get_own_path` keeps it from leading elsewhere.
+    next_path = get_own_path(request.scope, inputs.get("next", ""))
     response = RedirectResponse(next_path, 303)
     try:
         # Older browsers do not send it; `read_form` has checked Origin, which they do send.
@@ -55,7 +55,7 @@ async def log_in(request: Request, db: Db) -> Response:
         session.set_cookie(
             request,
             response,
-            await to_thread.run_sync(sessions.begin, db, inputs.get("key", ""), place),
+            await to_thread.run_sync(sessions.begin_session, db, inputs.get("key", ""), place),
         )
     except (NotAuthenticated, NotAllowed) as error:
         return render_page(
@@ -70,7 +70,7 @@ async def log_out(request: Request, db: Db) -> Response:
     await read_form(request)
     token = session.find_token(request.scope)
     if token is not None:
-        await to_thread.run_sync(sessions.end, db, token)
+        await to_thread.run_sync(sessions.end_session, db, token)
         access: Access = request.app.state.access
         access.forget_session(token)
     response = RedirectResponse(f"{root_of(request.scope)}{LOGIN}", 303)

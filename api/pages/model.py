@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from api.dependencies import Bell, CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
 from api.pages.parts.actions import list_waiting
-from api.pages.parts.checks import describe_checked, describe_limits, list_off
+from api.pages.parts.checks import describe_checked, describe_limits, list_disabled_checks
 from api.pages.parts.heat import ROWS, build_curves, build_heat
 from api.pages.parts.render import render_page, root_of
 from api.pages.parts.svg import draw_coverage, draw_reliability, draw_tree
@@ -57,23 +57,23 @@ class View:
     first: int | None
 
 
-async def _get_view(
+async def _build_matrix_view(
     v: Shown = None, t: OnTask = None, last: Last = None, first: First = None
 ) -> View:
     return View(v, t, last, first)
 
 
 @router.get("/ui/models/{model}")
-def show(
+def show_model(
     request: Request,
     model: ModelPath,
     actor: Read,
     db: Db,
     catalogue: CatalogueOf,
-    view: Annotated[View, Depends(_get_view)],
+    view: Annotated[View, Depends(_build_matrix_view)],
 ) -> Response:
     """Show the page of a model."""
-    model_response = models.read(db, catalogue(), actor, model)
+    model_response = models.read_model(db, catalogue(), actor, model)
     recent = jobs.list_jobs(
         db, actor, jobs.JobFilter(model=model_response["id"]), limit=JOBS, cursor=None
     )["items"]
@@ -95,7 +95,7 @@ def show(
         "v": view.version,
         "t": view.task,
         "limits": describe_limits(model_response["gate"]),
-        "off": list_off(model_response),
+        "off": list_disabled_checks(model_response),
     }
     # A model that still fetches its base has no version, so there is nothing to measure.
     if model_response["state"] == "fetching":
@@ -163,12 +163,14 @@ def _find_forgetting_rise(shown: Mapping[int, VersionRow], production: int) -> f
 
 
 @router.post("/ui/models/{model}/aliases/production")
-async def promote(request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell) -> Response:
+async def promote_version(
+    request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell
+) -> Response:
     """Move production to a version."""
     inputs = await forms.read_form(request)
     # The version on the page: if production has moved since, the change is refused.
-    version = forms.number_of(inputs, "version")
-    decision = aliases.Decision(forms.reason_of(inputs), _parse_production(inputs))
+    version = forms.read_number(inputs, "version")
+    decision = aliases.Decision(forms.read_reason(inputs), _parse_production(inputs))
 
     def move_production() -> str | None:
         return aliases.set_alias(db, actor, model, PRODUCTION, version, decision)[1]
@@ -177,27 +179,29 @@ async def promote(request: Request, model: ModelPath, actor: Write, db: Db, bell
 
 
 @router.post("/ui/models/{model}/aliases/production/rollback")
-async def rollback(
+async def roll_production_back(
     request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Move production back to an earlier version."""
     inputs = await forms.read_form(request)
-    version = forms.number_of(inputs, "version") if inputs.get("version") else None
-    decision = aliases.Decision(forms.reason_of(inputs), _parse_production(inputs))
+    version = forms.read_number(inputs, "version") if inputs.get("version") else None
+    decision = aliases.Decision(forms.read_reason(inputs), _parse_production(inputs))
 
     def roll_back() -> str | None:
-        return aliases.rollback(db, actor, model, PRODUCTION, decision, version)[1]
+        return aliases.roll_alias_back(db, actor, model, PRODUCTION, decision, version)[1]
 
     return await apply_change(request, model, roll_back, bell)
 
 
 def _parse_production(inputs: dict[str, str]) -> int | None:
     """Return the production version shown on the form's page, or None if the form has none."""
-    return forms.number_of(inputs, "production") if inputs.get("production") else None
+    return forms.read_number(inputs, "production") if inputs.get("production") else None
 
 
 @router.post("/ui/models/{model}/aliases/production/follow")
-async def follow(request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell) -> Response:
+async def follow_lineage(
+    request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell
+) -> Response:
     """Let production follow the lineage again."""
     await forms.read_form(request)
     return await apply_change(
@@ -206,19 +210,21 @@ async def follow(request: Request, model: ModelPath, actor: Write, db: Db, bell:
 
 
 @router.post("/ui/models/{model}/delete")
-async def delete(request: Request, model: ModelPath, actor: Write, service: Service) -> Response:
+async def delete_model(
+    request: Request, model: ModelPath, actor: Write, service: Service
+) -> Response:
     """Delete a model after its name was typed, and show the remaining models."""
     inputs = await forms.read_form(request)
     db = service.db
 
     def delete_confirmed() -> str:
-        model_response = models.read(db, service.catalogue(), actor, model)
+        model_response = models.read_model(db, service.catalogue(), actor, model)
         if inputs.get("name") != model_response["name"]:
             raise Invalid(
                 f"The model is deleted only with its name typed as it is: {model_response['name']}."
             )
         # By id: between the two calls, the name could pass to another model.
-        model_deletion.delete(db, service.store, service.blobs, actor, model_response["id"])
+        model_deletion.delete_model(db, service.store, service.blobs, actor, model_response["id"])
         return model_response["id"]
 
     deleted_id = await to_thread.run_sync(delete_confirmed)

@@ -6,10 +6,15 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from api.dependencies import CatalogueOf, Cursor, Db, Read
-from api.pages.parts.render import render_page
+from api.dependencies import Cursor, Read, Service, ServiceParts
+from api.pages.parts import forms
+from api.pages.parts.render import render_page, root_of
 from api.pages.parts.svg import HEIGHT, WIDTH, draw_sparkline
+from core.contract.responses.model import ModelPage
+from core.errors import PerennialError
 from core.models import model_deletion, models
+from core.packaged import sample_pictures
+from core.requests.actor import Actor
 
 router = APIRouter(include_in_schema=False)
 
@@ -25,7 +30,7 @@ class Filters:
     cursor: str | None
 
 
-async def _get_filters(
+async def _build_model_filters(
     q: Annotated[
         str, Query(max_length=63, description="Only models with this text in their name")
     ] = "",
@@ -38,37 +43,61 @@ async def _get_filters(
 
 
 @router.get("/ui")
-def show(
+def show_models(
     request: Request,
     actor: Read,
-    db: Db,
-    catalogue: CatalogueOf,
-    filters: Annotated[Filters, Depends(_get_filters)],
+    service: Service,
+    filters: Annotated[Filters, Depends(_build_model_filters)],
     deleted: Annotated[
         str | None, Query(max_length=40, description="A model that was just deleted")
     ] = None,
 ) -> Response:
-    """Show name, production, accuracy, last job and number of pending decisions of each model."""
-    model_page = models.list_models(
-        db,
-        catalogue(),
-        actor,
-        ROWS,
-        filters.cursor,
-        models.Listing(
-            filters.q.strip() or None, summary=True, newest_first=filters.sort == "newest"
-        ),
+    """Show name, production, accuracy, last job and number of pending decisions of each model.
+
+    Without a model, show three ways to the first one.
+    """
+    listing = models.Listing(
+        filters.q.strip() or None, summary=True, newest_first=filters.sort == "newest"
     )
-    sparklines = {
-        one["id"]: draw_sparkline(one["summary"]["acc_line"])
-        for one in model_page["items"]
-        if one["summary"] is not None
-    }
+    model_page = models.list_models(
+        service.db, service.catalogue(), actor, ROWS, filters.cursor, listing
+    )
+    name = model_deletion.name_of_deleted(service.db, actor, deleted) if deleted else None
+    return _render(request, service, model_page, filters, name)
+
+
+def render_models(
+    request: Request, actor: Actor, service: ServiceParts, error: PerennialError
+) -> Response:
+    """Show the models and why a new one was not made, for a form that was refused."""
+    listing = models.Listing(summary=True, newest_first=True)
+    model_page = models.list_models(service.db, service.catalogue(), actor, ROWS, None, listing)
+    return _render(request, service, model_page, Filters("", "newest", None), None, error)
+
+
+def _render(
+    request: Request,
+    service: ServiceParts,
+    model_page: ModelPage,
+    filters: Filters,
+    deleted: str | None,
+    error: PerennialError | None = None,
+) -> Response:
     context: dict[str, object] = {
         "models": model_page["items"],
         "next_cursor": model_page["next_cursor"],
-        "lines": sparklines,
+        "lines": {
+            one["id"]: draw_sparkline(one["summary"]["acc_line"])
+            for one in model_page["items"]
+            if one["summary"] is not None
+        },
+        "deleted": deleted,
+        "wrong": error.detail if error else None,
+        "samples": [kind for kinds in sample_pictures.BATCHES.values() for kind in kinds],
+        "of_class": sample_pictures.OF_CLASS,
+        "most": service.settings.max_body_bytes,
+        "types": forms.ARCHIVE_TYPES,
+        "url": f"{request.url.scheme}://{request.url.netloc}{root_of(request.scope)}",
     }
-    context["deleted"] = model_deletion.name_of_deleted(db, actor, deleted) if deleted else None
     context |= {**vars(filters), "width": WIDTH, "height": HEIGHT}
-    return render_page(request, "models.html", context)
+    return render_page(request, "models.html", context, error.status if error else 200)

@@ -62,21 +62,21 @@ async def _get_link_values(
 
 
 @router.get(PATH)
-def show(
+def show_new_model_form(
     request: Request,
     actor: Write,
     catalogue: CatalogueOf,
     settings: Config,
     inputs: Annotated[dict[str, str], Depends(_get_link_values)],
 ) -> Response:
-    """Show the form."""
+    """Show the form that creates a model."""
     del actor
     photos = pretrained.Terms.from_settings(settings).photos
     return _render_form(request, catalogue(), photos, inputs)
 
 
 @router.post(PATH)
-async def create(request: Request, actor: Write, service: Service) -> Response:
+async def create_model(request: Request, actor: Write, service: Service) -> Response:
     """Create a model and show it, or show the form again with an error beside each invalid
     input.
     """
@@ -89,13 +89,13 @@ async def create(request: Request, actor: Write, service: Service) -> Response:
     def create_from_form() -> ModelOut:
         new_model = _parse_model(inputs)
         if inputs.get("base") == "version":
-            source = models.read(db, catalogue_value, actor, inputs.get("model", ""))
+            source = models.read_model(db, catalogue_value, actor, inputs.get("model", ""))
             # Weights of a version fit only its own architecture and image format.
             size, channels = source["image"]["size"], source["image"]["channels"]
             new_model["architecture"] = cast(ArchitectureIn, dict(source["architecture"]))
             new_model["image"] = {"size": size, "channels": channels}
         resources = Resources(db, service.blobs, catalogue_value)
-        return models.create(resources, actor, new_model, None, Limits(bounds, terms))[0]
+        return models.create_model(resources, actor, new_model, None, Limits(bounds, terms))[0]
 
     try:
         model_response = await to_thread.run_sync(create_from_form)
@@ -152,7 +152,7 @@ def _parse_base(inputs: dict[str, str]) -> dict[str, object]:
         return {
             "base": {
                 "model": inputs.get("model", ""),
-                "version": forms.number_of(inputs, "version"),
+                "version": forms.read_number(inputs, "version"),
             }
         }
     if base == "random":

@@ -82,7 +82,7 @@ class _Content:
 
 
 @router.get(PATH)
-def show(
+def show_predict_form(
     request: Request,
     model: ModelPath,
     version: VersionPath,
@@ -90,13 +90,13 @@ def show(
     db: Db,
     catalogue: CatalogueOf,
 ) -> Response:
-    """Show the form."""
-    model_response = models.read(db, catalogue(), actor, model)
+    """Show the form that sends photos to a version."""
+    model_response = models.read_model(db, catalogue(), actor, model)
     return _render_form(request, _load_content(db, actor, model_response, version))
 
 
 @router.post(PATH)
-async def predict(
+async def show_predictions(
     request: Request,
     model: ModelPath,
     version: VersionPath,
@@ -109,7 +109,7 @@ async def predict(
     session.require_own_origin(request.scope)
     db = service.db
     model_response = await to_thread.run_sync(
-        lambda: models.read(db, service.catalogue(), actor, model)
+        lambda: models.read_model(db, service.catalogue(), actor, model)
     )
     content = await to_thread.run_sync(_load_content, db, actor, model_response, version)
     question = Asked(actor, model_response["id"], version, task, TOP)
@@ -128,7 +128,7 @@ async def predict(
 
 
 @router.post("/ui/models/{model}/versions/{version}/export/{format}")
-async def export(
+async def redirect_to_export(
     request: Request,
     model: ModelPath,
     version: VersionPath,
@@ -143,7 +143,7 @@ async def export(
 
     def request_export() -> str:
         download = exports.Download(model, version, format)
-        if exports.find_stored(db, service.blobs, actor, download) is not None:
+        if exports.find_stored_export(db, service.blobs, actor, download) is not None:
             return f"{root}/v1/models/{model}/versions/{version}/download?format={format}"
         job, fresh = export_jobs.request_export(
             db, actor, model, version, format=format, max_open_jobs=max_open_jobs

@@ -33,30 +33,34 @@ def find_shown(db: Database, actor: Actor, model: ModelOut) -> RebaseOut | None:
 
 
 @router.get("/ui/models/{model}/rebase")
-async def show(request: Request, model: ModelPath, actor: Read, service: Service) -> Response:
+async def show_rebase(
+    request: Request, model: ModelPath, actor: Read, service: Service
+) -> Response:
     """Show the page of a rebase, image by image."""
     db, blobs = service.db, service.blobs
     rebase = await service.picture_work.run(
-        actor.owner_id, lambda: rebase_comparison.read(db, blobs, actor, model)
+        actor.owner_id, lambda: rebase_comparison.read_comparison(db, blobs, actor, model)
     )
     new = await to_thread.run_sync(
-        lambda: models.read(db, service.catalogue(), actor, rebase["new"]["id"])
+        lambda: models.read_model(db, service.catalogue(), actor, rebase["new"]["id"])
     )
     return render_page(request, "rebase.html", {"model": new, "rebase": rebase})
 
 
 @router.post("/ui/models/{model}/rebase/finish")
-async def finish(request: Request, model: ModelPath, actor: Write, service: Service) -> Response:
+async def finish_rebase(
+    request: Request, model: ModelPath, actor: Write, service: Service
+) -> Response:
     """Compare both models image by image, and give this one the other's name."""
     db, blobs = service.db, service.blobs
     inputs = await forms.read_form(request)
     # The page's versions, so that nothing is moved on the basis of an outdated comparison.
-    shown_versions = (forms.number_of(inputs, "old"), forms.number_of(inputs, "new"))
-    reason, missing = forms.reason_of(inputs), _parse_missing(inputs)
+    shown_versions = (forms.read_number(inputs, "old"), forms.read_number(inputs, "new"))
+    reason, missing = forms.read_reason(inputs), _parse_missing(inputs)
 
     def finish_rebase() -> RebaseOut:
         decision = rebase_finish.Decision(reason, missing, shown_versions)
-        return rebase_finish.finish(db, blobs, actor, model, decision)
+        return rebase_finish.finish_rebase(db, blobs, actor, model, decision)
 
     await service.picture_work.run(actor.owner_id, finish_rebase)
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)

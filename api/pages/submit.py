@@ -26,13 +26,13 @@ from api.uploads.assembled import assemble_upload
 from api.uploads.body import Received
 from api.uploads.body import receive_body as receive
 from api.uploads.head import Terms
-from api.uploads.order import BatchRequest, Order, options_in
+from api.uploads.order import BatchRequest, Order, parse_reading_options
 from api.uploads.upload import Upload
 from core.contract.reports.report import ConflictsPolicy, Report
 from core.contract.responses.model import ModelOut
 from core.errors import Invalid, InvalidRecipe, PerennialError
 from core.ingest.limits import Limits
-from core.ingest.readers.registry import UPLOAD_TYPES
+from core.ingest.readers.registry import FORMATS
 from core.ingest.rules.options import OPTIONS
 from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.models import models
@@ -51,7 +51,7 @@ _PLAIN = ("name", "do", "conflicts", "again")
 
 
 @router.get(PATH)
-def show(
+def show_submit_form(
     request: Request,
     model: ModelPath,
     actor: Write,
@@ -59,18 +59,18 @@ def show(
     choice: Filled = "",
     recipe: Filled = "",
 ) -> Response:
-    """Show the form.
+    """Show the form that sends a batch.
 
     Args:
         choice: the method or preset whose settings are shown.
         recipe: a patch in JSON that fills in the inputs.
     """
     db, catalogue = service.db, service.catalogue()
-    model_response = models.read(db, catalogue, actor, model)
+    model_response = models.read_model(db, catalogue, actor, model)
     inputs = {recipe_form.CHOICE: choice} if choice else {}
     is_unreadable = False
     try:
-        inputs |= recipe_form.given_of(recipe) if recipe else {}
+        inputs |= recipe_form.convert_patch_to_values(recipe) if recipe else {}
     except ValueError:
         is_unreadable = True
     form = recipe_form.recipe_form(db, catalogue, actor, model_response, inputs)
@@ -87,12 +87,14 @@ def show(
 
 
 @router.post(f"{PATH}/plan")
-async def plan(
+async def show_recipe_plan(
     request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Show the service's warnings about the form's values, and the equivalent commands."""
     inputs = await forms.read_form(request, FIELDS)
-    model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
+    model_response = await to_thread.run_sync(
+        lambda: models.read_model(db, catalogue(), actor, model)
+    )
     form = await to_thread.run_sync(
         lambda: recipe_form.recipe_form(db, catalogue(), actor, model_response, inputs)
     )
@@ -100,12 +102,14 @@ async def plan(
 
 
 @router.post(f"{PATH}/check")
-async def check(request: Request, model: ModelPath, actor: Write, service: Service) -> Response:
+async def check_upload(
+    request: Request, model: ModelPath, actor: Write, service: Service
+) -> Response:
     """Show the result of checking an upload without submitting it."""
     db, store, settings = service.db, service.store, service.settings
     inputs = await forms.read_form(request, FIELDS)
     model_response = await to_thread.run_sync(
-        lambda: models.read(db, service.catalogue(), actor, model)
+        lambda: models.read_model(db, service.catalogue(), actor, model)
     )
     form = await to_thread.run_sync(
         lambda: recipe_form.recipe_form(db, service.catalogue(), actor, model_response, inputs)
@@ -117,7 +121,7 @@ async def check(request: Request, model: ModelPath, actor: Write, service: Servi
         model_response["id"],
         validate="only",
         conflicts_policy=_parse_conflicts(inputs),
-        options=options_in(inputs),
+        options=parse_reading_options(inputs),
         again=_is_again(inputs),
     )
     order = Order(batch_request, override, actor, upload, store, service.bell, service.catalogue)
@@ -132,11 +136,15 @@ async def check(request: Request, model: ModelPath, actor: Write, service: Servi
 
 
 @router.post(PATH)
-async def submit(request: Request, model: ModelPath, actor: Write, service: Service) -> Response:
+async def process_plain_form(
+    request: Request, model: ModelPath, actor: Write, service: Service
+) -> Response:
     """Check or submit the file of a plain form."""
     db, catalogue, settings = service.db, service.catalogue, service.settings
     session.require_own_origin(request.scope)
-    model_response = await to_thread.run_sync(lambda: models.read(db, catalogue(), actor, model))
+    model_response = await to_thread.run_sync(
+        lambda: models.read_model(db, catalogue(), actor, model)
+    )
     catalogue_value = await to_thread.run_sync(catalogue)
     # Inputs of all methods: the choice is in the form itself, which has not been read yet.
     terms = Terms(
@@ -193,8 +201,8 @@ async def _submit_file(
     if form.errors:
         raise InvalidRecipe("The recipe cannot be used: see the inputs that are marked.")
     is_check = form.inputs.get("do") == "check"
-    kind = await to_thread.run_sync(_detect_kind, file)
-    name, options = _parse_name(form.inputs.get("name", "")), options_in(form.inputs)
+    kind = await to_thread.run_sync(detect_file_kind, file)
+    name, options = _parse_name(form.inputs.get("name", "")), parse_reading_options(form.inputs)
     batch_request = BatchRequest(
         model["id"],
         name,
@@ -221,13 +229,13 @@ def _is_again(inputs: Mapping[str, str]) -> bool:
     return inputs.get("again") == "true"
 
 
-def _detect_kind(file: Received) -> str:
-    """Return the file type.
+def detect_file_kind(file: Received) -> str:
+    """Return the file type of an uploaded batch.
 
     Call it after all of the form has been received: later fields may follow the file.
     """
     if not file.size:
-        raise Invalid("No file was chosen: choose a zip, tar or npz of labelled images.")
+        raise Invalid(f"No file was chosen: choose a {FORMATS} of labelled images.")
     with file.path.open("rb") as opened:
         return detect_format(opened.read(SNIFF_BYTES), None)
 
@@ -273,7 +281,8 @@ def _render_form(request: Request, shown: _Shown, status: int = 200) -> Response
         "report": shown.report,
         "remedies": shown.remedies,
         "most": settings.max_body_bytes,
-        "types": ",".join((*UPLOAD_TYPES, ".zip", ".tar", ".tgz", ".gz", ".npz")),
+        "formats": FORMATS,
+        "types": forms.ARCHIVE_TYPES,
         "commands": _build_commands(request, shown, files or ["BATCH.zip"], inputs.get("name", "")),
     }
     return render_page(request, "submit.html", context, status)
@@ -295,17 +304,10 @@ def _build_commands(
         label = name if name and len(files) == 1 else ""
         named = f" --name {shlex.quote(label)}" if label else ""
         commands.append(f"perennial submit {model} {shlex.quote(file)}{named}{recipe}")
-        query = f"?name={quote(label or _strip_suffixes(file), safe='')}"
+        query = f"?name={quote(label or FORMATS.strip_ending(PurePath(file).name), safe='')}"
         curl_commands.append(
             f'curl -H "Authorization: Bearer $PERENNIAL_API_KEY" -H \'Content-Type: '
             f"application/octet-stream'{header} \\\n  --data-binary {shlex.quote(f'@{file}')} "
             f"{shlex.quote(f'{base}/v1/models/{model}/tasks{query}')}"
         )
     return "\n".join(commands), "\n".join(curl_commands)
-
-
-def _strip_suffixes(file: str) -> str:
-    name = PurePath(file).name
-    for ending in (".tar.gz", ".tgz", ".zip", ".tar", ".npz"):
-        name = name.removesuffix(ending)
-    return name

@@ -45,15 +45,15 @@ class Samples:
 
 
 @router.get("/ui/models/{model}/tasks/{n}")
-async def show(
+async def show_task(
     request: Request, model: ModelPath, n: Number, actor: Read, service: Service
 ) -> Response:
     """Show the page of a task."""
     db = service.db
     model_response = await to_thread.run_sync(
-        lambda: models.read(db, service.catalogue(), actor, model)
+        lambda: models.read_model(db, service.catalogue(), actor, model)
     )
-    task = await to_thread.run_sync(tasks.read, db, actor, model_response["id"], n)
+    task = await to_thread.run_sync(tasks.read_task, db, actor, model_response["id"], n)
     history = await to_thread.run_sync(_load_history, db, actor, model_response["id"], n)
     read_samples = partial(_load_samples, db, service.blobs, actor, model_response["id"], task)
     samples = await service.picture_work.run(actor.owner_id, read_samples)
@@ -94,7 +94,7 @@ async def delete_data(
 
 
 @router.post("/ui/models/{model}/tasks/{n}/{verb}")
-async def settle(
+async def settle_task(
     request: Request,
     model: ModelPath,
     n: Number,
@@ -104,12 +104,12 @@ async def settle(
 ) -> Response:
     """Continue without a task, discard it, or learn it again."""
     inputs = await forms.read_form(request)
-    reason, recipe = forms.reason_of(inputs), forms.recipe_of(inputs)
+    reason, recipe = forms.read_reason(inputs), forms.read_chosen_recipe(inputs)
     db, settings = service.db, service.settings
 
     def apply_verb() -> str | None:
         if verb == "continue":
-            return settling.go_on(db, actor, model, n, reason)[1]
+            return settling.continue_without_task(db, actor, model, n, reason)[1]
         if verb == "discard":
             return settling.discard_task(db, actor, model, n, reason)[1]
         if verb != "relearn":

@@ -40,13 +40,13 @@ _NEW: Filled = {"url": "", "format": "standard", "model": "", "events": EVENTS}
 
 
 @router.get("/ui/webhooks")
-def show(request: Request, actor: Read, db: Db, cursor: Cursor = None) -> Response:
+def show_webhooks(request: Request, actor: Read, db: Db, cursor: Cursor = None) -> Response:
     """Show all webhooks, and a form for a new one."""
     return _render_list(request, db, actor, cursor=cursor)
 
 
 @router.post("/ui/webhooks")
-async def create(request: Request, actor: Write, db: Db, settings: Config) -> Response:
+async def create_webhook(request: Request, actor: Write, db: Db, settings: Config) -> Response:
     """Create a webhook and show its secret, or show the form again with the error."""
     inputs = await forms.read_form(request)
     chosen_events = [event for event in EVENTS if inputs.get(f"event.{event}")]
@@ -58,7 +58,7 @@ async def create(request: Request, actor: Write, db: Db, settings: Config) -> Re
     def create_from_form() -> Response:
         try:
             requested = webhooks.RequestedWebhook(url, chosen_events, model or None, chosen)
-            hook = webhooks.create(db, settings, actor, requested)
+            hook = webhooks.create_webhook(db, settings, actor, requested)
         except (Invalid, NotFound, TooManyRequests, WebhooksUnavailable) as error:
             filled: Filled = {"url": url, "format": chosen, "model": model, "events": chosen_events}
             return _render_list(request, db, actor, filled=filled, wrong=error)
@@ -76,7 +76,7 @@ def show_one(
 
 
 @router.post("/ui/webhooks/{webhook}/{verb}")
-async def act(
+async def apply_webhook_action(
     request: Request, webhook: WebhookPath, verb: Verb, actor: Write, db: Db, settings: Config
 ) -> Response:
     """Test, rotate, disable, enable or delete a webhook."""
@@ -100,12 +100,12 @@ async def act(
 
 
 @router.post("/ui/webhooks/{webhook}/deliveries/{delivery}/redeliver")
-async def redeliver(
+async def resend_delivery(
     request: Request, webhook: WebhookPath, delivery: DeliveryPath, actor: Write, db: Db
 ) -> Response:
     """Send a delivery again."""
     await forms.read_form(request)
-    await to_thread.run_sync(webhook_deliveries.redeliver, db, actor, webhook, delivery)
+    await to_thread.run_sync(webhook_deliveries.resend_delivery, db, actor, webhook, delivery)
     return RedirectResponse(f"{root_of(request.scope)}/ui/webhooks/{webhook}", 303)
 
 
@@ -115,7 +115,7 @@ def _apply_verb(
     if verb == "test":
         webhooks.send_test(db, actor, webhook)
     elif verb in ("disable", "enable"):
-        webhooks.change(db, settings, actor, webhook, {"enabled": verb == "enable"})
+        webhooks.change_webhook(db, settings, actor, webhook, {"enabled": verb == "enable"})
     elif verb != "delete":
         raise Invalid(
             f"A webhook cannot be told to {verb}: test, rotate, disable, enable and delete are "
@@ -124,7 +124,7 @@ def _apply_verb(
     elif not sure:
         raise Invalid("The webhook is deleted only with the box ticked that says so.")
     else:
-        webhooks.remove(db, actor, webhook)
+        webhooks.remove_webhook(db, actor, webhook)
 
 
 def _render_list(
@@ -159,7 +159,7 @@ def _render_webhook(
     made: NewWebhook | None = None,
 ) -> Response:
     """Return the page of a webhook; a new secret is shown once and must not be cached."""
-    hook = webhooks.read(db, actor, webhook)
+    hook = webhooks.read_webhook(db, actor, webhook)
     delivery_page = webhook_deliveries.list_deliveries(
         db, actor, webhook, state=None, limit=ROWS, cursor=cursor
     )

@@ -23,7 +23,7 @@ class FormImage:
     data: bytes | memoryview
 
 
-def boundary_of(content_type: str) -> bytes:
+def parse_boundary(content_type: str) -> bytes:
     """Return the boundary that a Content-Type names.
 
     Raises:
@@ -37,7 +37,7 @@ def boundary_of(content_type: str) -> bytes:
     return boundary
 
 
-def images_of(body: bytes | bytearray, boundary: bytes, max_images: int) -> list[FormImage]:
+def list_form_files(body: bytes | bytearray, boundary: bytes, max_images: int) -> list[FormImage]:
     """Return the files of a form in order.
 
     Args:

@@ -45,7 +45,7 @@ class _Piece:
 
     @property
     def left(self) -> Sequence[bytes]:
-        """The images without a result."""
+        """The images of the piece that have no result yet."""
         return self.pixels[len(self.answered.items) :]
 
 

@@ -13,7 +13,7 @@ from api.authentication.guard import declared_length
 from api.limits.fair_share import release_slot
 from api.predict import form, instances
 from api.predict.body import read_body
-from api.predict.line import Place, most_bytes
+from api.predict.line import Place, limit_held_bytes
 from core.errors import Invalid, UnsupportedType
 from core.ingest.limits import PREDICT_IMAGES
 from core.settings import Settings
@@ -59,7 +59,7 @@ def declared_kind(request: Request) -> BodyKind:
     content_type = request.headers.get("content-type", "")
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type == FORM:
-        return BodyKind("form", form.boundary_of(content_type))
+        return BodyKind("form", form.parse_boundary(content_type))
     if media_type == JSON:
         return BodyKind("json")
     if _COMMON.get(media_type, media_type) in FILES:
@@ -76,9 +76,9 @@ async def read_images(request: Request, place: Place, kind: BodyKind, settings: 
 
     Raises:
         Invalid: a key of scope predict sends nested arrays.
-        PerennialError: see `read_body`, `form.images_of` and `instances.images_of`.
+        PerennialError: see `read_body`, `form.list_form_files` and `instances.decode_instances`.
     """
-    max_bytes = min(settings.predict_body_bytes, most_bytes(settings, place.key))
+    max_bytes = min(settings.predict_body_bytes, limit_held_bytes(settings, place.key))
     has_instances = False
 
     def bound_of(head: bytes) -> int:
@@ -111,7 +111,7 @@ async def read_images(request: Request, place: Place, kind: BodyKind, settings: 
 
 def _parse_images(body: bytearray, kind: BodyKind) -> Images:
     if kind.kind == "json":
-        files = instances.images_of(body, PREDICT_IMAGES)
+        files = instances.decode_instances(body, PREDICT_IMAGES)
         return Images("files", files, [None] * len(files))
-    sent = form.images_of(body, kind.boundary, PREDICT_IMAGES)
+    sent = form.list_form_files(body, kind.boundary, PREDICT_IMAGES)
     return Images("files", [image.data for image in sent], [image.name for image in sent])

@@ -23,7 +23,7 @@ def is_begun(head: bytes) -> bool:
     return head.translate(None, _SPACE).startswith(_BEGIN)
 
 
-def images_of(body: bytearray, max_images: int) -> list[memoryview]:
+def decode_instances(body: bytearray, max_images: int) -> list[memoryview]:
     """Return the image files in order; they replace their base64 texts in the body.
 
     Args:

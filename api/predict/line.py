@@ -120,7 +120,7 @@ class Place:
             predict_line.release_counts(self.owner, self.key, 1, self._bytes)
 
 
-def most_bytes(settings: Settings, key: str | None) -> int:
+def limit_held_bytes(settings: Settings, key: str | None) -> int:
     """Return the bytes that all predictions in progress of an owner, or of a key, may hold."""
     return (
         settings.predict_owner_bytes if key is None else _halve_limit(settings.predict_owner_bytes)

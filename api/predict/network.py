@@ -64,7 +64,7 @@ class NetworkProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the helper, or None if none is running."""
+        """Process id of the process that runs networks, or None if none is running."""
         return None if self._process is None else self._process.pid
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ def rollback(
     """Point an alias at an earlier target; `production` stays there until `…/follow` is called."""
     request = body or RollbackIn()
     decision = aliases.Decision(request.reason)
-    moved = aliases.rollback(db, actor, model, alias, decision, request.version)
+    moved = aliases.roll_alias_back(db, actor, model, alias, decision, request.version)
     return _answer_move(moved, bell)
 
 
@@ -71,7 +71,7 @@ def follow(model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell)
 @router.delete("/v1/models/{model}/aliases/{alias}", status_code=204)
 def delete(model: ModelPath, alias: AliasPath, actor: Write, db: Db) -> Response:
     """Remove an alias that you created; `production` and `latest` cannot be removed."""
-    aliases.delete(db, actor, model, alias)
+    aliases.delete_alias(db, actor, model, alias)
     return Response(status_code=204)
 
 

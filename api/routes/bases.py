@@ -23,10 +23,10 @@ from api.description.described import make_router
 from api.problems import problem_responses
 from api.uploads.body import Received
 from api.uploads.head import Terms
-from api.uploads.upload import Upload, upload_by
+from api.uploads.upload import Upload, make_upload_dependency
 from core.admission.admission import Admission
 from core.bases import bases
-from core.bases.expected_base import expected_base, known_base
+from core.bases.expected_base import expected_base, get_cached_base
 from core.contract.base import ExpectedBase
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.base import BaseOut, BasePage
@@ -115,7 +115,7 @@ async def _parse_query(
 async def create(
     asked: Annotated[Asked, Depends(_parse_query)],
     actor: Write,
-    upload: Annotated[Upload, Depends(upload_by(WEIGHTS))],
+    upload: Annotated[Upload, Depends(make_upload_dependency(WEIGHTS))],
     service: Service,
     work: ShapeWork,
 ) -> Response:
@@ -141,7 +141,7 @@ async def create(
             network = bases.Network(**vars(expected_use), expected=expected)
             resources = await to_thread.run_sync(service.load_resources)
             base_response = await to_thread.run_sync(
-                bases.create, resources, settings, actor, network, file.path, repeat
+                bases.create_base, resources, settings, actor, network, file.path, repeat
             )
             return json_answer(base_response, 201, {"Location": f"/v1/bases/{base_response['id']}"})
 
@@ -181,7 +181,7 @@ async def _load_expected(
 ) -> ExpectedBase:
     """Return the tensors that the base must contain; those of earlier requests are cached."""
     image = want.images.image
-    cached = await to_thread.run_sync(known_base, settings, want.architecture, image)
+    cached = await to_thread.run_sync(get_cached_base, settings, want.architecture, image)
     if cached is not None:
         return cached
     # Heavy work: shapes come from building the network, in turns between owners.
@@ -197,11 +197,11 @@ def list_bases(actor: Read, db: Db, page: Page) -> Response:
 @router.get("/v1/bases/{base}", response_model=BaseOut)
 def read(base: BasePath, actor: Read, db: Db) -> Response:
     """Return one base."""
-    return json_answer(bases.get(db, actor, base))
+    return json_answer(bases.get_base(db, actor, base))
 
 
 @router.delete("/v1/bases/{base}", status_code=204, responses=problem_responses(409))
 def delete(base: BasePath, actor: Write, db: Db, blobs: BlobStore) -> Response:
     """Delete a base that no model started from."""
-    bases.delete(db, blobs, actor, base)
+    bases.delete_base(db, blobs, actor, base)
     return Response(status_code=204)

@@ -44,7 +44,7 @@ class Filters:
     types: tuple[str, ...] | None
 
 
-async def _get_filters(
+async def _build_event_filters(
     model: Annotated[str | None, Query(max_length=63, description="Id or name")] = None,
     type: Types = None,
 ) -> Filters:
@@ -67,7 +67,7 @@ async def events(
     request: Request,
     actor: Read,
     db: Db,
-    filters: Annotated[Filters, Depends(_get_filters)],
+    filters: Annotated[Filters, Depends(_build_event_filters)],
     page: Page,
     last_event_id: LastEventId = None,
 ) -> Response:

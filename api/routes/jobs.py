@@ -159,7 +159,7 @@ def retry(job: JobPath, actor: Write, service: Service, body: Retry | None = Non
     """Learn the task again in its place: a failed or cancelled job again, a held version by a new
     job."""
     override = None if body is None else body.recipe
-    job_json, fresh = retries.retry(
+    job_json, fresh = retries.retry_job(
         service.db,
         service.catalogue(),
         actor,
@@ -219,7 +219,7 @@ async def events(
     row = await _find_job(request, actor, job)
     rows = await _get_polling(request).list_events(row.id, after, event_limit + 1, types)
     page: EventPage = {
-        "items": [to_json(e) for e in rows[:event_limit]],
+        "items": [event_to_json(e) for e in rows[:event_limit]],
         "next_cursor": encode_cursor(rows[event_limit - 1].id) if len(rows) > event_limit else None,
     }
     last = rows[-1].id if rows else after
@@ -318,7 +318,7 @@ def _build_point(event: EventRow) -> Point | None:
     return {"id": event.id, "at": at, "name": name, "step": step, "value": value, "data": data}
 
 
-def to_json(event: EventRow) -> EventOut:
+def event_to_json(event: EventRow) -> EventOut:
     """Return an event in the API's JSON form."""
     return {"id": event.id, "type": event.type, "at": format_rfc3339(event.at), "data": event.data}
 
@@ -334,7 +334,7 @@ async def _read_events(
     # All types: the position then moves past events that the client does not ask for.
     rows = await reads.list_events(job_id, after, PAGE, None)
     new_events = [
-        StreamEvent(row.id, row.type, to_json(row))
+        StreamEvent(row.id, row.type, event_to_json(row))
         for row in rows
         if types is None or row.type in types
     ]

@@ -71,7 +71,7 @@ def model_metrics(
 
     `from`, `to` and `tasks` restrict the rows and columns, but not the summary.
     """
-    cached_response = metrics.kept_metrics(
+    cached_response = metrics.load_cached_metrics(
         service.db,
         actor,
         model,

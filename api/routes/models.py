@@ -49,11 +49,11 @@ def create(
     new_model = cast(NewModel, body.model_dump(exclude_unset=True))
     repeat = None
     if (key := idempotency.check_key(idempotency_key)) is not None:
-        mark = idempotency.fingerprint(body.model_dump_json())
+        mark = idempotency.digest_request_parts(body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models", key, mark)
     bounds = Admission.from_settings(service.settings)
     terms = pretrained.Terms.from_settings(service.settings)
-    model_response, replay = models.create(
+    model_response, replay = models.create_model(
         service.load_resources(), actor, new_model, repeat, Limits(bounds, terms)
     )
     # A repeated response starts no job: the first request has notified the worker.
@@ -93,7 +93,7 @@ def list_models(
 @router.get("/v1/models/{model}", response_model=ModelOut)
 def read(model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf) -> Response:
     """Return one model, by id or name."""
-    return json_answer(models.read(db, catalogue(), actor, model))
+    return json_answer(models.read_model(db, catalogue(), actor, model))
 
 
 @router.patch("/v1/models/{model}", response_model=ModelOut)
@@ -108,7 +108,7 @@ def change(
     """Change the recipe or gate for later tasks, or the texts about the model."""
     patch = cast(ModelChange, body.model_dump(exclude_unset=True))
     return json_answer(
-        models.change(db, catalogue(), actor, model, patch, Admission.from_settings(settings))
+        models.change_model(db, catalogue(), actor, model, patch, Admission.from_settings(settings))
     )
 
 
@@ -117,7 +117,7 @@ def delete(
     model: ModelPath, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
 ) -> Response:
     """Cancel the model's jobs, hide it, and remove its data."""
-    model_deletion.delete(db, store, blobs, actor, model)
+    model_deletion.delete_model(db, store, blobs, actor, model)
     return Response(status_code=204)
 
 
@@ -126,7 +126,7 @@ def read_memory(model: ModelPath, actor: Read, db: Db, blobs: BlobStore) -> Resp
     """Return bytes and counts of the production version's replay buffer and exemplars, never
     images.
     """
-    return json_answer(memory.read(db, blobs, actor, model))
+    return json_answer(memory.read_memory(db, blobs, actor, model))
 
 
 @router.delete("/v1/models/{model}/memory", status_code=204)
@@ -138,5 +138,5 @@ def delete_memory(
     Versions stay: they can be downloaded and used for predictions as before. A running job restarts
     without these images, and the next version starts with an empty replay buffer.
     """
-    memory.delete(db, store, blobs, actor, model)
+    memory.delete_memory(db, store, blobs, actor, model)
     return Response(status_code=204)

@@ -51,11 +51,11 @@ def begin(
     new_base = rebase.Asked(cast(ModelBase, fields["base"]), fields.get("name"))
     repeat = None
     if (key := idempotency.check_key(idempotency_key)) is not None:
-        mark = idempotency.fingerprint(model, body.model_dump_json())
+        mark = idempotency.digest_request_parts(model, body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models/{model}/rebase", key, mark)
     bounds = Admission.from_settings(service.settings)
     terms = pretrained.Terms.from_settings(service.settings)
-    rebase_response, queued_jobs, replay = rebase.begin(
+    rebase_response, queued_jobs, replay = rebase.begin_rebase(
         service.load_resources(), actor, model, new_base, repeat, Limits(bounds, terms)
     )
     # A repeated response has none: the first request has notified the workers.
@@ -71,7 +71,7 @@ async def read(
 ) -> Response:
     """Return the progress of a rebase, with both models compared on the same held-out images."""
     rebase_response = await work.run(
-        actor.owner_id, lambda: rebase_comparison.read(db, blobs, actor, model)
+        actor.owner_id, lambda: rebase_comparison.read_comparison(db, blobs, actor, model)
     )
     return json_answer(rebase_response)
 
@@ -95,6 +95,6 @@ async def finish(
 
     def finish_rebase() -> RebaseOut:
         decision = rebase_finish.Decision(request.reason, request.missing)
-        return rebase_finish.finish(db, blobs, actor, model, decision)
+        return rebase_finish.finish_rebase(db, blobs, actor, model, decision)
 
     return json_answer(await work.run(actor.owner_id, finish_rebase))

@@ -34,9 +34,9 @@ from api.strict_json import parse_json
 from api.uploads.assembled import assemble_upload
 from api.uploads.body import Received, check_digest
 from api.uploads.head import Head, Terms
-from api.uploads.order import BatchRequest, Order, options_in, recipe_in
+from api.uploads.order import BatchRequest, Order, parse_reading_options, parse_recipe_override
 from api.uploads.repeat import Repeat
-from api.uploads.upload import Upload, upload_by
+from api.uploads.upload import Upload, make_upload_dependency
 from core.admission.admission import Admission, JobLimits
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy, Report
@@ -158,7 +158,7 @@ async def _parse_query(
         **{"table": table, "names_pattern": names_pattern, "names": names},
     }
     options = replace(
-        options_in({name: text for name, text in texts.items() if text}),
+        parse_reading_options({name: text for name, text in texts.items() if text}),
         layout=layout,
         one_class=one_class,
     )
@@ -185,7 +185,7 @@ async def _parse_query(
 async def submit(
     batch_request: Annotated[BatchRequest, Depends(_parse_query)],
     actor: Write,
-    upload: Annotated[Upload, Depends(upload_by(ARCHIVE))],
+    upload: Annotated[Upload, Depends(make_upload_dependency(ARCHIVE))],
     store: ObjectStore,
     bell: Bell,
     catalogue: CatalogueOf,
@@ -196,7 +196,9 @@ async def submit(
     head = upload.check_head(Limits.from_settings(upload.settings).body_bytes)
     # Starlette decodes headers as Latin-1: this restores the bytes that were sent.
     override = (
-        None if batch_request.recipe is None else recipe_in(batch_request.recipe.encode("latin-1"))
+        None
+        if batch_request.recipe is None
+        else parse_recipe_override(batch_request.recipe.encode("latin-1"))
     )
     if batch_request.validate == "only":
         upload = replace(
@@ -206,10 +208,12 @@ async def submit(
     with upload.take_place():
         if head.media_type == JSON:
             return await _from_upload(order, head)
-        return await upload.receive_and_commit(head, order.precheck, partial(_process_file, order))
+        return await upload.receive_and_commit(
+            head, order.precheck, partial(_validate_or_submit_file, order)
+        )
 
 
-async def _process_file(
+async def _validate_or_submit_file(
     order: Order, file: Received, repeat: idempotency.Request | None, whole: Whole | None = None
 ) -> Response:
     """Validate or submit the file; `find_whole`: the upload in pieces that it comes from."""
@@ -218,7 +222,7 @@ async def _process_file(
     if order.request.validate == "only":
         return json_answer(await to_thread.run_sync(batch_submission.preview))
     if order.request.validate == "full":
-        validation = await to_thread.run_sync(validations.begin, batch_submission)
+        validation = await to_thread.run_sync(validations.begin_validation, batch_submission)
         return _answer_accepted(validation, validation.response, order.bell)
     result = await to_thread.run_sync(batch_submission.submit)
     return _answer_accepted(result, result.response["job"], order.bell)
@@ -253,7 +257,7 @@ async def _from_upload(order: Order, head: Head) -> Response:
         await to_thread.run_sync(order.precheck, None)
         whole = await to_thread.run_sync(whole_uploads.find_whole, db, actor, fields.upload)
         async with assemble_upload(db, order.store, actor, whole, detect_format, settings) as file:
-            response = await _process_file(order, file, request, whole)
+            response = await _validate_or_submit_file(order, file, request, whole)
             repeat.is_done = True
             return response
 
@@ -300,7 +304,7 @@ def list_tasks(model: ModelPath, actor: Read, db: Db, page: Page) -> Response:
 @router.get("/v1/models/{model}/tasks/{n}", response_model=TaskOut)
 def read(model: ModelPath, n: Number, actor: Read, db: Db) -> Response:
     """Return one batch: digest, classes, counts, report, job, version and accuracy."""
-    return json_answer(tasks.read(db, actor, model, n))
+    return json_answer(tasks.read_task(db, actor, model, n))
 
 
 @router.post(
@@ -315,7 +319,8 @@ def go_on(
     skipped.
     """
     return _answer_settled(
-        settling.go_on(db, actor, model, n, None if body is None else body.reason), bell
+        settling.continue_without_task(db, actor, model, n, None if body is None else body.reason),
+        bell,
     )
 
 

@@ -14,9 +14,9 @@ from api.dependencies import Config, Db, IdempotencyKey, ObjectStore, Page, Read
 from api.description.described import make_router
 from api.problems import problem_responses
 from api.uploads import tus
-from api.uploads.head import Terms, sha256_in
+from api.uploads.head import Terms, parse_sha256
 from api.uploads.piece import check_size, hold_upload, receive_piece
-from api.uploads.upload import Upload, upload_by
+from api.uploads.upload import Upload, make_upload_dependency
 from core.contract.responses.upload import UploadOut, UploadPage
 from core.errors import BodyTooLarge, UnsupportedType
 from core.requests import idempotency
@@ -130,13 +130,13 @@ def create(
         )
     details, sha256 = (
         tus.get_metadata(headers),
-        sha256_in(tus.get_header(headers, "Repr-Digest"), "Repr-Digest"),
+        parse_sha256(tus.get_header(headers, "Repr-Digest"), "Repr-Digest"),
     )
     repeat = None
     if (key := idempotency.check_key(idempotency_key)) is not None:
-        mark = idempotency.fingerprint(str(length), details, sha256)
+        mark = idempotency.digest_request_parts(str(length), details, sha256)
         repeat = idempotency.Request("POST /v1/uploads", key, mark)
-    upload_response, replay = uploads.create(
+    upload_response, replay = uploads.create_upload(
         db,
         actor,
         uploads.NewUpload(length, details, sha256),
@@ -159,7 +159,7 @@ def list_uploads(actor: Read, db: Db, page: Page) -> Response:
 @router.head("/v1/uploads/{upload}", response_class=Response, responses=problem_responses(412))
 def read(upload: UploadPath, actor: Read, db: Db) -> Response:
     """Return the number of received bytes in `Upload-Offset`."""
-    state = uploads.read(db, actor, upload)
+    state = uploads.read_upload(db, actor, upload)
     metadata = {} if state.details is None else {"Upload-Metadata": state.details}
     return Response(
         headers={**tus.build_state_headers(state), "Upload-Length": str(state.length), **metadata}
@@ -176,7 +176,7 @@ def read(upload: UploadPath, actor: Read, db: Db) -> Response:
 async def append(
     upload: UploadPath,
     actor: Write,
-    sent: Annotated[Upload, Depends(upload_by(PIECE))],
+    sent: Annotated[Upload, Depends(make_upload_dependency(PIECE))],
     store: ObjectStore,
 ) -> Response:
     """Send the next piece. The received part of an interrupted piece is kept: HEAD says where to
@@ -184,7 +184,7 @@ async def append(
     """
     db, settings, request = sent.db, sent.settings, sent.request
     # First of all, so that no other error reveals that an upload exists.
-    await to_thread.run_sync(uploads.read, db, actor, upload)
+    await to_thread.run_sync(uploads.read_upload, db, actor, upload)
     head = sent.check_head(settings.max_body_bytes)
     offset, checksum = (
         tus.get_byte_count(request.headers, "Upload-Offset"),
@@ -200,11 +200,11 @@ async def append(
             async with receive_piece(request, head, writing, checksum, settings) as (piece, cut):
                 if piece.bytes:
                     state = await to_thread.run_sync(
-                        uploads.append, db, store, actor, writing, piece, terms
+                        uploads.append_piece, db, store, actor, writing, piece, terms
                     )
                 else:
                     await to_thread.run_sync(uploads.release_lease, db, writing)
-                    state = await to_thread.run_sync(uploads.read, db, actor, upload)
+                    state = await to_thread.run_sync(uploads.read_upload, db, actor, upload)
                 # A piece that was cut off is stored first, and then reported.
                 if cut is not None:
                     raise cut
@@ -214,5 +214,5 @@ async def append(
 @router.delete("/v1/uploads/{upload}", status_code=204, responses=problem_responses(412))
 def delete(upload: UploadPath, actor: Write, db: Db, store: ObjectStore) -> Response:
     """Remove an upload and its received bytes."""
-    uploads.delete(db, store, actor, upload)
+    uploads.delete_upload(db, store, actor, upload)
     return Response(status_code=204)

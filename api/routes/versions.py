@@ -23,7 +23,7 @@ from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPatch, VersionPath
 from core.contract.responses.versions.version import FileList, ResultPage, VersionOut, VersionPage
 from core.export.registry import FORMATS
-from core.requests.actor import files_of
+from core.requests.actor import guard_model_files
 from core.versions import export_jobs, exports, versions
 
 router = make_router("versions")
@@ -116,11 +116,13 @@ async def download_version(
     db, blobs, format = service.db, service.blobs, download.format
 
     def find_stored() -> exports.ExportFile | None:
-        with files_of(db, actor, model):
-            return exports.find_stored(db, blobs, actor, exports.Download(model, version, format))
+        with guard_model_files(db, actor, model):
+            return exports.find_stored_export(
+                db, blobs, actor, exports.Download(model, version, format)
+            )
 
     def build_export() -> exports.ExportFile:
-        with files_of(db, actor, model):
+        with guard_model_files(db, actor, model):
             spool = service.settings.make_folder("spool")
             return exports.get_or_build(
                 service.load_resources(), actor, exports.Download(model, version, format), spool
@@ -128,7 +130,7 @@ async def download_version(
 
     # Hash the file before any of it is sent, here or by redirect.
     def answer_file(file: exports.ExportFile) -> Response:
-        with files_of(db, actor, model):
+        with guard_model_files(db, actor, model):
             redirection = None
             if download.redirect:
                 redirection = redirect_to_store(
@@ -207,6 +209,6 @@ def get_file(
 ) -> Response:
     """Return one part as a safetensors file."""
     db, blobs = service.db, service.blobs
-    with files_of(db, actor, model):
+    with guard_model_files(db, actor, model):
         file = versions.get_file(db, actor, model, version, part)
         return serve_file(request, blobs, file.sha256, file.bytes, SAFETENSORS, file.filename)

@@ -35,7 +35,7 @@ DeliveryPath = Annotated[str, Path(description="Id of the delivery", max_length=
 def create(body: WebhookIn, actor: Write, db: Db, settings: Config) -> Response:
     """Register a URL to be notified of events; the signing secret is only in this response."""
     requested = webhooks.RequestedWebhook(body.url, body.events, body.model, body.format)
-    hook = webhooks.create(db, settings, actor, requested)
+    hook = webhooks.create_webhook(db, settings, actor, requested)
     return json_answer(hook, 201, {"Location": f"/v1/webhooks/{hook['id']}", **NO_STORE})
 
 
@@ -48,7 +48,7 @@ def list_webhooks(actor: Read, db: Db, page: Page) -> Response:
 @router.get("/v1/webhooks/{webhook}", response_model=WebhookOut)
 def read(webhook: WebhookPath, actor: Read, db: Db) -> Response:
     """Return one webhook."""
-    return json_answer(webhooks.read(db, actor, webhook))
+    return json_answer(webhooks.read_webhook(db, actor, webhook))
 
 
 @router.patch("/v1/webhooks/{webhook}", response_model=WebhookOut)
@@ -57,13 +57,13 @@ def change(
 ) -> Response:
     """Change address, format, events or model of a webhook; disable or enable it."""
     patch = cast(WebhookChange, body.model_dump(exclude_unset=True))
-    return json_answer(webhooks.change(db, settings, actor, webhook, patch))
+    return json_answer(webhooks.change_webhook(db, settings, actor, webhook, patch))
 
 
 @router.delete("/v1/webhooks/{webhook}", status_code=204)
 def delete(webhook: WebhookPath, actor: Write, db: Db) -> Response:
     """Remove a webhook with its deliveries."""
-    webhooks.remove(db, actor, webhook)
+    webhooks.remove_webhook(db, actor, webhook)
     return Response(status_code=204)
 
 
@@ -106,7 +106,7 @@ def list_deliveries(
 @router.get("/v1/webhooks/{webhook}/deliveries/{delivery}", response_model=DeliveryDetail)
 def read_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Read, db: Db) -> Response:
     """Return one delivery with its payload."""
-    return json_answer(webhook_deliveries.read(db, actor, webhook, delivery))
+    return json_answer(webhook_deliveries.read_delivery(db, actor, webhook, delivery))
 
 
 @router.post(
@@ -117,7 +117,7 @@ def read_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Read, db:
 )
 def redeliver(webhook: WebhookPath, delivery: DeliveryPath, actor: Write, db: Db) -> Response:
     """Send a delivery again at once, under the same id."""
-    return _answer_delivery(webhook_deliveries.redeliver(db, actor, webhook, delivery))
+    return _answer_delivery(webhook_deliveries.resend_delivery(db, actor, webhook, delivery))
 
 
 def _answer_delivery(delivery: DeliveryDetail) -> Response:

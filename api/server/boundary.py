@@ -98,7 +98,8 @@ class Boundary:
             if status:
                 raise
             await send_answer(
-                errors.of_problem(scope, problem) if errors.is_page(scope) else problem, named_send
+                errors.render_problem_page(scope, problem) if errors.is_page(scope) else problem,
+                named_send,
             )
         finally:
             if scope["method"] not in _READS:
@@ -180,7 +181,7 @@ def _answer_error(
         return problems.describe_error(error)
     if isinstance(error, SQLAlchemyError) and session.is_outage(error):
         log.error("database outage", path=scope["path"], error=str(error)[:500])
-        status, headers, _ = problems.of_status(503)
+        status, headers, _ = problems.describe_status(503)
         headers["Retry-After"] = str(problems.OUTAGE_RETRY_S)
         detail = "The database does not answer. Try again in a few seconds."
         return (
@@ -191,7 +192,7 @@ def _answer_error(
     # Only the log gets the exception: its text may contain private data.
     log.exception("unexpected error", method=scope["method"], path=scope["path"])
     detail = f"Something went wrong that should not. The log has it under request {request_id}."
-    status, headers, _ = problems.of_status(500)
+    status, headers, _ = problems.describe_status(500)
     return (
         status,
         headers,

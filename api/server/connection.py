@@ -44,13 +44,13 @@ once, the operating system would discard the response that the client has not re
 
 # uvicorn makes a protocol for each connection, and the state of the server is all that they share.
 @functools.lru_cache(4)
-def connections_of(server: ServerState) -> Connections:
+def get_server_connections(server: ServerState) -> Connections:
     """Return the connections of a server, with the limits from the environment."""
     return Connections(Settings(), asyncio.get_running_loop())
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's protocol with limits."""
+    """A connection of uvicorn's HTTP protocol with limits."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Connection(HttpToolsProtocol):
     ) -> None:
         """Set up the limits of a new connection."""
         super().__init__(config, server_state, app_state, _loop)
-        self._all = connections_of(server_state)
+        self._all = get_server_connections(server_state)
         self._limits = self._all.settings
         self._most = self._limits.max_head_bytes
         self._delivery: Delivery = None  # type: ignore[assignment]

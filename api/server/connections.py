@@ -72,7 +72,7 @@ class Connections:
         self._timer: asyncio.TimerHandle | None = None
 
     def enter(self, connection: Watched, address: str | None, descriptor: int) -> bool:
-        """Register a new connection.
+        """Register a new connection of the server.
 
         Args:
             address: IP address of the client; None for a UNIX socket, which belongs to a proxy.

@@ -43,7 +43,7 @@ class Stopping:
         signal.signal(number, set_and_forward)
 
     def set(self) -> None:
-        """Set the flag."""
+        """Mark the server as stopping."""
         if self._event is not None:
             self._event.set()
 

@@ -1,4 +1,3 @@
-// The curves of a model. Colours come from the page, so that they follow light and dark.
 import { colours, draw } from "./plot.js";
 
 function show() {

@@ -1,4 +1,3 @@
-// Swagger UI of the document that the page names.
 const place = document.getElementById("swagger-ui");
 SwaggerUIBundle({
   url: place.dataset.document,

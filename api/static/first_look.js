@@ -1,4 +1,3 @@
-// A batch before it is uploaded: the names and first bytes of some of its files, which the service is asked about.
 const FILES = 64;
 const HEAD = 2048; // bytes of each
 const PACKED = 16 << 10; // of a deflated file, to have so many
@@ -11,7 +10,6 @@ async function bytes(file, begin, end) {
   return new Uint8Array(await file.slice(begin, Math.min(end, file.size)).arrayBuffer());
 }
 
-// The first bytes that a stream gives, up to `most`; what a cut stream gives before it ends.
 async function begin(stream, most) {
   const reader = stream.getReader();
   const parts = [];
@@ -67,7 +65,6 @@ async function ofZip(file) {
   return { images: found.length, heads };
 }
 
-// `read(begin, end)`: bytes of the tar; those at its beginning are looked at.
 async function ofTar(read, size) {
   const heads = [];
   for (let at = 0, seen = 0; at + 512 <= size && seen < ENTRIES && heads.length < FILES; seen++) {
@@ -100,7 +97,6 @@ function base64(data) {
   return btoa(Array.from(data, (byte) => String.fromCharCode(byte)).join(""));
 }
 
-// What the service says of a file's images: { refused, warning }, each a sentence or "".
 export async function lookAt(file, path) {
   const nothing = { refused: "", warning: "" };
   let found = null;

@@ -1,4 +1,3 @@
-// The heat map by keyboard: arrows go from cell to cell, and Enter or a click shows the cell's classes below.
 function cells() {
   return [...document.querySelectorAll("#r tbody tr")].map((row) => [...row.querySelectorAll("td")].map((cell) => cell.querySelector("a")));
 }

@@ -1,8 +1,8 @@
-// A job as it goes on: progress, loss and log by its events, until it is over or nobody looks.
 import { colours, draw } from "./plot.js";
+import { follow } from "./stream.js";
 
+const TYPES = ["state", "progress", "metric", "log"];
 const MOST = 5000; // points of the loss, and a tenth of it lines of the log
-let stream = null;
 let chart = null;
 let points = [];
 let after = 0;
@@ -79,48 +79,35 @@ function heard(event) {
   else if (event.type === "log") logged(at, data);
   else if (event.type === "metric" && data.name === "anytime") improved(data);
   else if (event.type === "state") {
-    close();
-    document.body.dispatchEvent(new CustomEvent("perennial:changed"));
+    stream.close();
+    reload();
   }
 }
 
-function open() {
+function address() {
   const place = job();
-  if (stream || document.hidden || !place || place.dataset.terminal === "yes") return;
+  if (!place?.dataset.begun || place.dataset.terminal === "yes") return null;
   const cursor = btoa(`[${after}]`).replace(/=+$/, "").replaceAll("+", "-").replaceAll("/", "_");
-  stream = new EventSource(`${place.dataset.events}?cursor=${cursor}&type=state,progress,metric,log`);
-  for (const type of ["state", "progress", "metric", "log"]) stream.addEventListener(type, heard);
-  stream.onerror = () => {
-    if (stream?.readyState !== EventSource.CLOSED) return; // it comes again by itself, but not after a refusal
-    close();
-    setTimeout(() => {
-      open();
-      document.body.dispatchEvent(new CustomEvent("perennial:changed")); // the job may have ended meanwhile
-    }, 5000);
-  };
+  return `${place.dataset.events}?cursor=${cursor}&type=${TYPES}`;
 }
 
-function close() {
-  stream?.close();
-  stream = null;
-}
+const reload = () => document.body.dispatchEvent(new CustomEvent("perennial:changed"));
 
 function begin() {
   const place = job();
   if (!place || place.dataset.begun) return;
   place.dataset.begun = "yes";
-  close();
+  stream.close();
   after = Number(place.dataset.after);
   points = JSON.parse(document.getElementById("loss-data").textContent);
   chart = null;
   drawLoss();
   const log = document.getElementById("log");
   log.scrollTop = log.scrollHeight;
-  open();
+  stream.open();
 }
 
-document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
-window.addEventListener("pagehide", close);
+const stream = follow(address, TYPES, heard, reload);
 document.addEventListener("htmx:after:settle", begin);
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   document.getElementById("loss")?.replaceChildren();

@@ -1,4 +1,3 @@
-// uPlot in the page's own colours and width.
 const LIGHT = ["#0072b2", "#b35000", "#00795c", "#a8487f", "#6b5b00", "#3d6fb0", "#8c3b3b"];
 const DARK = ["#56b4e9", "#e69f00", "#3ecfa5", "#e18fbc", "#f0e442", "#9db8f2", "#f08d8d"];
 
@@ -9,13 +8,11 @@ export function colours() {
   return { ink: of("--ink"), soft: of("--soft"), line: of("--line"), accent: of("--accent"), lines: dark ? DARK : LIGHT };
 }
 
-// While no pointer is on a chart, its legend has the newest values.
 function newest(chart) {
   const last = chart.data[0].length - 1;
   if (chart.cursor.left < 0 && chart.legend.idx !== last) chart.setLegend({ idx: last });
 }
 
-// `range`: of the lowest and highest value, the ends of the axis.
 export function draw(place, data, series, xLabel, yText, range) {
   const palette = colours();
   const axis = { stroke: palette.soft, grid: { stroke: palette.line, width: 1 }, ticks: { stroke: palette.line, width: 1 } };

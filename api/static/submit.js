@@ -1,6 +1,5 @@
-// Send batches: each file is uploaded as soon as it is chosen, in pieces that survive a cut and a reload; what it means
-// in the model is said beside it; the recipe and the commands follow the form. Without this script the form is a plain one.
 import { lookAt } from "./first_look.js";
+import { list as listFiles, pack, takeDrops } from "./folder.js";
 
 const form = document.getElementById("submit");
 const input = document.getElementById("file");
@@ -37,11 +36,10 @@ function fields() {
   const body = new URLSearchParams();
   for (const [name, value] of new FormData(form)) if (typeof value === "string" && value) body.append(name, value);
   body.delete("name");
-  body.set("file_names", batches.filter((one) => !one.isFolder).map((one) => one.file.name.replaceAll("\n", " ")).join("\n"));
+  body.set("file_names", batches.map((one) => one.file.name.replaceAll("\n", " ")).join("\n"));
   return body;
 }
 
-// A page of this service as a document, or what it says is wrong.
 async function asked(path, body, signal) {
   const answer = await fetch(path, { method: body ? "POST" : "GET", body, signal });
   if (answer.redirected && new URL(answer.url).pathname.endsWith("/ui/login")) location.reload();
@@ -61,7 +59,6 @@ function marked(errors) {
   }
 }
 
-// The recipe as it is filled in, what the service says of it, and the commands that do the same.
 async function plan() {
   clearTimeout(due);
   asking?.abort();
@@ -82,7 +79,6 @@ function planSoon() {
   due = setTimeout(() => plan().then((recipe) => recipe && say(""), told), 250); // what was said was of former settings
 }
 
-// Another method has other settings.
 async function choose() {
   const chosen = form.elements.choice.value;
   try {
@@ -122,7 +118,6 @@ async function check(batch) {
   shown(batch);
 }
 
-// A button that has the file read in one of several ways.
 function remedy(batch, button) {
   button.addEventListener("click", () => {
     batch.reading = { [button.dataset.option]: button.dataset.value };
@@ -139,7 +134,6 @@ function shown(batch) {
   go.disabled = sending || !batches.length || batches.some((one) => one.state !== "checked");
 }
 
-// What cannot be read is said before a byte is sent.
 async function look(batch) {
   batch.state = "looking";
   batch.said.textContent = "Looking at its images …";
@@ -192,7 +186,6 @@ function upload(batch) {
   });
 }
 
-// One at a time, in the order in which they were dropped.
 function next() {
   if (batches.some((one) => one.state === "uploading" || one.state === "looking")) return;
   const waiting = batches.find((one) => one.state === "waiting");
@@ -209,38 +202,23 @@ function remove(batch) {
   planSoon();
 }
 
-// As a shell reads it.
-function quoted(name) {
-  return /^[\w.][\w.-]*$/.test(name) ? name : `'./${name.replaceAll("'", `'\\''`)}'`;
-}
-
-function add(file, isFolder) {
-  const batch = { file, isFolder, state: "waiting", reading: {}, row: made("li"), said: made("p", "muted"), report: made("div") };
+function add(file) {
+  const batch = { file, state: "waiting", reading: {}, row: made("li"), said: made("p", "muted"), report: made("div") };
   const head = made("div", "file");
-  batch.bar = made("progress");
-  batch.bar.setAttribute("aria-label", `Upload of ${file.name}`);
-  batch.name = made("input");
-  batch.name.value = file.name.replace(/\.(tar\.gz|tgz|zip|tar|npz)$/, "").slice(0, 100);
-  batch.name.maxLength = 100;
-  batch.name.autocomplete = "off";
+  const ending = at.endings.split(",").find((one) => file.name.toLowerCase().endsWith(one)) ?? "";
+  const name = file.name.slice(0, file.name.length - ending.length).slice(0, 100);
+  batch.bar = Object.assign(made("progress"), { ariaLabel: `Upload of ${file.name}` });
+  batch.name = Object.assign(made("input"), { value: name, maxLength: 100, autocomplete: "off" });
   const label = made("label", "", "Name ");
   label.append(batch.name);
-  label.hidden = isFolder;
-  batch.again = made("button", "small", "Go on");
-  batch.again.type = "button";
+  batch.again = Object.assign(made("button", "small", "Go on"), { type: "button" });
   batch.again.addEventListener("click", () => upload(batch));
-  const away = made("button", "quiet small", "Remove");
-  away.type = "button";
-  away.setAttribute("aria-label", `Remove ${file.name}`);
+  const away = Object.assign(made("button", "quiet small", "Remove"), { type: "button", ariaLabel: `Remove ${file.name}` });
   away.addEventListener("click", () => remove(batch));
-  head.append(made("span", "strong", file.name), made("span", "muted", isFolder ? "" : size(file.size)), label, batch.again, away);
+  head.append(made("span", "strong", file.name), made("span", "muted", size(file.size)), label, batch.again, away);
   batch.said.setAttribute("role", "status");
   batch.said.textContent = "Waits for the one before it.";
-  if (isFolder) {
-    batch.state = "refused";
-    batch.said.textContent = "This is a folder, and a browser sends files. Drop a zip of it, or send it as it is from a terminal:";
-    batch.report.append(made("pre", "", `perennial submit ${at.model} ${quoted(file.name)}`));
-  } else if (file.size > Number(at.most)) {
+  if (file.size > Number(at.most)) {
     batch.state = "refused";
     batch.said.textContent = `A batch may have ${size(Number(at.most))}; this one has ${size(file.size)}. Split it.`;
   }
@@ -250,9 +228,9 @@ function add(file, isFolder) {
   shown(batch);
 }
 
-function addAll(files, areFolders = []) {
+function addAll(files) {
   say("");
-  [...files].forEach((file, index) => add(file, areFolders[index]));
+  [...files].forEach(add);
   next();
   planSoon();
 }
@@ -289,8 +267,7 @@ async function send() {
     location.assign(several ? `${at.home}#jobs-title` : at.jobs + job);
   } catch (error) {
     say(job ? `${error.message} The batches before it are submitted.` : error.message);
-    sending = false;
-    go.disabled = false;
+    sending = go.disabled = false;
   }
 }
 
@@ -307,13 +284,9 @@ input.addEventListener("change", () => {
   addAll(input.files);
   input.value = "";
 });
-for (const type of ["dragenter", "dragover"])
-  drop.addEventListener(type, (event) => (event.preventDefault(), drop.classList.add("over")));
-for (const type of ["dragleave", "drop"]) drop.addEventListener(type, () => drop.classList.remove("over"));
-drop.addEventListener("drop", (event) => {
-  event.preventDefault();
-  const items = [...event.dataTransfer.items].filter((one) => one.kind === "file");
-  addAll(event.dataTransfer.files, items.map((one) => one.webkitGetAsEntry()?.isDirectory));
+takeDrops(drop, async (entries) => {
+  const listed = await Promise.all(entries.map((one) => listFiles(one)));
+  addAll(listed.map((files, i) => (entries[i].isFile ? files[0][1] : pack(files, entries[i].name))));
 });
 form.addEventListener("submit", (event) => {
   event.preventDefault();

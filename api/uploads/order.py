@@ -95,7 +95,7 @@ class Order:
     async def build_submission(
         self, file: Received, repeat: idempotency.Request | None, whole: Whole | None = None
     ) -> Submission:
-        """Inspect the file and return its submission to the model.
+        """Inspect the received file and return its submission to the model.
 
         Args:
             whole: the upload in pieces that the file comes from.
@@ -151,10 +151,10 @@ class Order:
             raise InvalidRecipe(
                 "Send the recipe in the header Perennial-Recipe or in the field recipe, not both."
             )
-        return recipe_in(field.encode())
+        return parse_recipe_override(field.encode())
 
 
-def options_in(texts: Mapping[str, str]) -> ReadingOptions:
+def parse_reading_options(texts: Mapping[str, str]) -> ReadingOptions:
     """Return the options for reading a batch from a query or a form. Raises Invalid."""
     try:
         return read_options(texts)
@@ -162,7 +162,7 @@ def options_in(texts: Mapping[str, str]) -> ReadingOptions:
         raise Invalid(str(error)) from None
 
 
-def recipe_in(text: bytes) -> RecipePatch:
+def parse_recipe_override(text: bytes) -> RecipePatch:
     """Return the recipe override in a JSON text. Raises InvalidRecipe."""
     if len(text) > MAX_RECIPE_BYTES:
         raise InvalidRecipe(f"A recipe may have {MAX_RECIPE_BYTES} bytes.")

@@ -39,7 +39,7 @@ class Repeat:
         if key is not None:
             headers = (request.headers.get(name) for name in terms.headers)
             # The body is not known yet: `add_body` adds it.
-            fingerprint = idempotency.fingerprint(
+            fingerprint = idempotency.digest_request_parts(
                 *request.path_params.values(), request.url.query, *headers
             )
             self._request = idempotency.Request(terms.route, key, "", fingerprint)
@@ -51,7 +51,7 @@ class Repeat:
         request = self._request
         if request is not None:
             self.earlier = await to_thread.run_sync(
-                idempotency.begin, self._db, self._actor, request
+                idempotency.begin_request, self._db, self._actor, request
             )
             if self.earlier is None:
                 self._renewing = asyncio.create_task(self._renew_key(request))
@@ -61,7 +61,7 @@ class Repeat:
         while True:
             await asyncio.sleep(idempotency.RENEW_S)
             with suppress_outage("idempotency key"):
-                await to_thread.run_sync(idempotency.renew, self._db, self._actor, request)
+                await to_thread.run_sync(idempotency.renew_request, self._db, self._actor, request)
 
     async def __aexit__(self, *_: object) -> None:
         if self._renewing is None or self._request is None:
@@ -72,7 +72,9 @@ class Repeat:
         # The client may send a failed upload again at once, without waiting for the lease to end.
         if not self.is_done:
             with suppress_outage("idempotency key"):
-                await to_thread.run_sync(idempotency.abandon, self._db, self._actor, self._request)
+                await to_thread.run_sync(
+                    idempotency.abandon_request, self._db, self._actor, self._request
+                )
 
     def answer_to_head(self, head: Head) -> Response | None:
         """Return the earlier response if the head alone identifies the request, else None.
@@ -115,7 +117,7 @@ class Repeat:
         """
         if self._request is None:
             return None
-        whole = idempotency.fingerprint(self._request.request, *parts)
+        whole = idempotency.digest_request_parts(self._request.request, *parts)
         return replace(self._request, fingerprint=whole, content_sha256=sha256)
 
 

@@ -78,7 +78,7 @@ class Upload:
                 del under_way[owner]
 
     async def receive_and_commit(self, head: Head, precheck: Precheck, commit: Commit) -> Response:
-        """Precheck, receive and commit; or return the earlier response to the same key.
+        """Check, receive and commit an upload; or return the earlier response to the same key.
 
         Raises:
             IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
@@ -99,7 +99,7 @@ class Upload:
                 return response
 
 
-def upload_by(terms: Terms) -> Callable[..., Awaitable[Upload]]:
+def make_upload_dependency(terms: Terms) -> Callable[..., Awaitable[Upload]]:
     """Return a dependency for `Depends`: an upload of a route with these terms."""
 
     async def build_upload(

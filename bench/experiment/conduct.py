@@ -21,9 +21,7 @@ from bench.experiment.tidy import accuracies, results
 
 
 def conduct(plan: Plan, data: Path, out: Path, jobs: int, device: str) -> int:
-    """Everything that a plan asks for; 1 when runs failed, else 0. Raises PlanError before the
-    first run.
-    """
+    """Carry out a plan; return 1 when runs failed, else 0. Raises PlanError before the first run."""
     # Counted without touching CUDA, which a process that forks must not.
     if device == "cuda" and not torch.cuda.device_count():
         raise PlanError("--device cuda: there is no CUDA device here")

@@ -151,7 +151,7 @@ class Files:
 
 
 def _read_idx(files: list[Path], out: Path) -> list[str]:
-    """Both parts from four idx files; the names of the classes, which are the labels as text."""
+    """Read training and test images from four idx files, with class names, the labels as text."""
     highest = 0
     for part, words in (("train", ("train",)), ("test", ("t10k", "test"))):
         pixels, labels = (
@@ -233,7 +233,7 @@ def _read_archives(archives: list[Path], images: Images, scratch: Path, out: Pat
 
 
 def _some(rows: npt.NDArray[np.int64], limit: int | None) -> npt.NDArray[np.int64]:
-    """`limit` of the rows, drawn by a fixed seed, in their order; all when there are fewer."""
+    """Draw `limit` of the rows by a fixed seed, in their order; all when there are fewer."""
     if limit is None or len(rows) <= limit:
         return rows
     return np.sort(np.random.default_rng(0).permutation(rows)[:limit])
@@ -255,7 +255,7 @@ def _made(folder: Path) -> Path:
 
 
 def _fingerprint(folder: Path, files: Iterable[Path]) -> list[tuple[str, str]]:
-    """(path, sha256) of every file."""
+    """Return (path, sha256) of every file of a data set."""
     return [
         (p.relative_to(folder).as_posix(), hashlib.sha256(p.read_bytes()).hexdigest())
         for p in sorted(files)

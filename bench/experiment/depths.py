@@ -133,14 +133,14 @@ class DepthStudy:
 
 
 def _mean(values: Array, axis: int = -1) -> Array:
-    """Mean of the values that are there; NaN when there is none."""
+    """Return the mean of the values that are not missing; NaN when there is none."""
     there = np.isfinite(values)
     with np.errstate(invalid="ignore"):
         return np.where(there, values, 0).sum(axis) / there.sum(axis)
 
 
 def findings(study: DepthStudy) -> list[str]:
-    """The three answers in plain words, as Markdown paragraphs."""
+    """Describe what the depth study found, as three Markdown paragraphs."""
     return [_ranking(study), _growth(study), _tie(study)]
 
 
@@ -219,7 +219,7 @@ def _tie(study: DepthStudy) -> str:
 
 
 def show(figure: Figure) -> str:
-    """A statistic with its interval, as text."""
+    """Format a statistic with its interval."""
     value, interval = figure
     if value is None:
         return "undefined"

@@ -20,7 +20,7 @@ PANEL, LEGEND = 2.6, 1.8  # inches
 
 
 def draw(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
-    """All figures of all data sets, scenarios and protocols, as PNG; the files."""
+    """Draw the figures of all data sets, scenarios and protocols as PNG; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     for section in dict.fromkeys(o.cell[:3] for o in outcomes):
@@ -100,7 +100,8 @@ def _over_tasks(outcomes: Sequence[Outcome]) -> Figure:
 
 
 def _forgetting(study: DepthStudy, methods: Sequence[str]) -> Figure:
-    """A point per run, a panel per depth, with the correlations over all points of the panel.
+    """Draw forgetting against the update norm: a point per run, a panel per depth, with
+    correlations.
 
     `methods` gives the colours, the same as in the other figures.
     """
@@ -125,7 +126,7 @@ def _forgetting(study: DepthStudy, methods: Sequence[str]) -> Figure:
 
 
 def _ranks(study: DepthStudy) -> Figure:
-    """Kendall's tau-b between the depths' rankings of methods."""
+    """Draw Kendall's tau-b between the depths' rankings of methods."""
     size = len(study.depths)
     matrix = np.eye(size)
     for (a, b), (tau, _) in study.agreements().items():
@@ -143,7 +144,7 @@ def _ranks(study: DepthStudy) -> Figure:
 
 
 def _source(outcomes: Sequence[Outcome]) -> Figure:
-    """New classes against what is kept of the base's: a point per run."""
+    """Draw accuracy on new classes against accuracy kept on the base's classes: a point per run."""
     figure, axes = _panels(1, 1)
     figure.suptitle("new classes against old")
     cells = {cell: found for cell, found in by_cell(outcomes).items() if values(found, "source")}

@@ -223,7 +223,7 @@ def class_tasks(
 
 
 def recipe_of(plan: Plan, method: Method, scenario: str, depth: int, seed: int) -> Recipe:
-    """The complete recipe of a cell. Raises PlanError naming the method."""
+    """Return the complete recipe of a cell of the plan. Raises PlanError naming the method."""
     patch: Patch = dict(plan.recipe)
     for one in method.patches(scenario):
         patch = merge_recipe(patch, one)
@@ -251,7 +251,7 @@ def _catalogue() -> dict[str, Any]:
 
 
 def _check(plan: Plan, method: Method, size: int) -> None:
-    """PlanError when the network cannot be built."""
+    """Raise PlanError when a run's network cannot be built."""
     try:
         info, _ = parse_architecture(plan.architecture_of(method))
     except ValueError as error:
@@ -275,7 +275,7 @@ def _base(base: Base, files: Files, device: str) -> BaseRun | PackagedStart:
 def _config(
     images: Images, files: Files, architecture: dict[str, Any], recipe: Recipe, device: str
 ) -> dict[str, Any]:
-    """What decides a run besides its tasks."""
+    """Return everything that decides a run besides its tasks."""
     return {
         "architecture": architecture,
         "recipe": recipe.model_dump(mode="json", by_alias=True),
@@ -338,5 +338,5 @@ def _runner_version() -> str:
 
 
 def digest(config: Mapping[str, Any]) -> str:
-    """A name for a configuration, 32 hexadecimal digits."""
+    """Return a name for a run's configuration, 32 hexadecimal digits."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:32]

@@ -67,7 +67,7 @@ def collect(
 
 
 def by_cell(outcomes: Sequence[Outcome]) -> dict[Cell, list[Outcome]]:
-    """Outcomes that are repetitions of each other, in the plan's order."""
+    """Group outcomes that repeat one cell of the plan, in the plan's order."""
     cells: dict[Cell, list[Outcome]] = {}
     for outcome in outcomes:
         cells.setdefault(outcome.cell, []).append(outcome)
@@ -75,7 +75,7 @@ def by_cell(outcomes: Sequence[Outcome]) -> dict[Cell, list[Outcome]]:
 
 
 def values(outcomes: Sequence[Outcome], figure: str) -> list[float]:
-    """The defined values of a figure."""
+    """Return the defined values of a figure over outcomes."""
     return [value for outcome in outcomes if (value := outcome.figures[figure]) is not None]
 
 

@@ -89,7 +89,7 @@ class Store:
 
 
 def failure(kind: str, reason: str, details: str = "") -> dict[str, Any]:
-    """The record of a run that has no result."""
+    """Return the record of a run that has no result."""
     return {
         "status": "failed",
         "failure": {"kind": kind, "reason": reason, "traceback": details},
@@ -113,7 +113,7 @@ def run_and_record(run: Run, store: Store, control_fd: int) -> None:
 @joint.registered()
 def execute(run: Run, store: Store, control: Control, stages: Stages) -> dict[str, Any]:
     """The record of a run that ends; `stages` grows with each task. Raises as
-    `core.learning.training.job.run`.
+    `core.learning.training.job.learn_task`.
     """
     first, old = _first(run.config), None
     if isinstance(run.base, PackagedStart):
@@ -231,7 +231,7 @@ def _digest(file: Path) -> str:
 
 
 def _first(config: dict[str, Any]) -> dict[str, Any]:
-    """Version 0 with random weights from the seed."""
+    """Return version 0 with random weights from the seed, as the parent of the first task."""
     init = {"kind": "random", "seed": config["recipe"]["seed"]}
     return {"version": 0, "manifest": {"classes": [], "heads": [], "init": init}, "parts": []}
 
@@ -285,7 +285,9 @@ def _spec(
     base: dict[str, Any],
     out: Path,
 ) -> dict[str, Any]:
-    """What the worker would hand to the job; held-out parts are read out by the judge."""
+    """Return the specification of a job, as a worker would hand it over; the judge reads held-out
+    parts.
+    """
     return {
         "architecture": config["architecture"],
         "image": config["form"],

@@ -24,7 +24,7 @@ Figure = tuple[float | None, Interval | None]
 
 
 def sd(values: Sequence[float]) -> float | None:
-    """The sample's standard deviation, with n - 1."""
+    """Return the sample's standard deviation, with n - 1."""
     return statistics.stdev(values) if len(values) > 1 else None
 
 
@@ -101,7 +101,7 @@ def bootstrapped(
 
 
 def _paired(x: Array, y: Array) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """Both with 0 where either is missing, and where none is."""
+    """Return both samples with 0 where either is missing, and a mask of where none is."""
     x, y = np.asarray(x, float), np.asarray(y, float)
     both = np.isfinite(x) & np.isfinite(y)
     return np.where(both, x, 0), np.where(both, y, 0), both

@@ -75,7 +75,7 @@ def summary(
     outcomes: Sequence[Outcome],
     failed: Sequence[tuple[Run, dict[str, Any]]],
 ) -> str:
-    """The Markdown report."""
+    """Render the experiment's Markdown report."""
     done = len({o.run.name for o in outcomes})  # runs that differ in name alone share a key
     lines = [f"# {plan.name}", "", plan.description.strip(), ""]
     lines += [
@@ -167,8 +167,8 @@ def _table(
 
 
 def _shown(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
-    """The figures that some cell has. `last` is ACC where all cells are read out within
-    the task.
+    """Return the figures that some cell has. `last` is ACC where all cells are read out within the
+    task.
     """
     return [
         figure

@@ -35,8 +35,8 @@ def results(
     outcomes: Sequence[Outcome],
     failed: Sequence[tuple[Run, Mapping[str, Any]]],
 ) -> str:
-    """A row per run × protocol: its figures, in shares, or why it failed. Runs still to do have
-    none.
+    """Return CSV with a row per run and protocol: its figures as shares, or why it failed; none for
+    runs still to do.
 
     `trainable`, `parameters` and `state_bytes` are those of the last task.
     """

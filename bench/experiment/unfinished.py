@@ -99,7 +99,7 @@ class Regular:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """A JSON file that appears whole."""
+    """Write a JSON file that appears as a whole."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.write_text(json.dumps(content, allow_nan=False, sort_keys=True, ensure_ascii=False) + "\n")
     new.rename(path)

@@ -58,7 +58,7 @@ def new_bench(folder: Path, device: str, architecture: dict[str, Any], **setting
 
 def small_architecture(method: str, family: str) -> dict[str, Any]:
     """Return a small network of this family, or of the first one that the method accepts."""
-    accepted = registry.get(method).accepts.architectures
+    accepted = registry.get_method(method).accepts.architectures
     return SMALL[family if accepted is None or family in accepted else accepted[0]]
 
 
@@ -102,7 +102,7 @@ class StepClock:
         return self._done >= self._warm + self._steps
 
     def take_request(self) -> ControlRequest:
-        """Stop."""
+        """Ask the job to stop."""
         return ControlRequest.STOP
 
     @property

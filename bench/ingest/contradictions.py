@@ -26,9 +26,9 @@ from bench.experiment.data import read_idx
 from core.ingest.findings import contradictions
 from core.ingest.findings.contradictions import (
     Contradictions,
+    add_earlier_contradictions,
     digest_pixels,
-    find_earlier,
-    find_within,
+    find_batch_contradictions,
 )
 from core.ingest.findings.traces import Traces, read_traces, write_traces
 from core.statistics import near
@@ -56,7 +56,7 @@ def main() -> None:
     )
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name, data in sets.items():
-        clean = find_within(make_traces(*data), data[0].__getitem__)
+        clean = find_batch_contradictions(make_traces(*data), data[0].__getitem__)
         exact, close = [find_planted(data, change) for change in (keep, save_again)]
         print(
             f"| {name} | {len(data[0]):,} | {clean.equal.count} | {clean.near.count} "
@@ -67,7 +67,7 @@ def main() -> None:
         "bursts of one scene, one label each": burst(),
         "good and scratched parts": defects(),
     }.items():
-        found = find_within(make_traces(*data), data[0].__getitem__)
+        found = find_batch_contradictions(make_traces(*data), data[0].__getitem__)
         print(f"{name}: {len(data[0])} images, {found.equal.count} equal, {found.near.count} near")
     print_cost(sets["CIFAR-100"])
 
@@ -122,13 +122,13 @@ def print_cost(data: Data) -> None:
     measure("hashes", lambda: near.hash_images(images))
     measure("digests", lambda: digest_pixels(images))
     own = make_traces(images, labels)
-    measure("within", lambda: find_within(own, lambda row: images[row]))
+    measure("within", lambda: find_batch_contradictions(own, lambda row: images[row]))
     with tempfile.TemporaryDirectory() as folder:
         paths = list(write_tasks(Path(folder), images))
 
         def look() -> None:
             tasks = [(number, read_traces(path)) for number, path in enumerate(paths)]
-            find_earlier(Contradictions(), own, tasks, lambda row: images[row])
+            add_earlier_contradictions(Contradictions(), own, tasks, lambda row: images[row])
 
         measure(f"behind {TASKS} tasks", look)
     listed = ", ".join(f"{name} {seconds:.2f}" for name, seconds in steps.items())
@@ -162,7 +162,7 @@ def make_traces(images: Images, labels: np.ndarray) -> Traces:
 
 
 def keep(image: Images, _random: np.random.Generator) -> Images:
-    """The image as it is."""
+    """Return the image unchanged."""
     return image
 
 
@@ -225,14 +225,14 @@ def draw_scenes(random: np.random.Generator, count: int) -> list[Images]:
 
 
 def encode(image: Images) -> bytes:
-    """A PNG."""
+    """Encode an image as PNG."""
     out = io.BytesIO()
     Image.fromarray(image).save(out, "PNG")
     return out.getvalue()
 
 
 def decode(data: bytes) -> Images:
-    """Its pixels."""
+    """Return the pixels of a PNG."""
     return np.asarray(Image.open(io.BytesIO(data)))
 
 

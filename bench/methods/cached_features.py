@@ -110,7 +110,7 @@ def _train(folder: Path, kind: str, asked: argparse.Namespace) -> float:
         if isinstance(event, PhaseEvent):
             times[event.phase] = time.perf_counter()
 
-    job.run(JobSpec.from_json(spec), note)
+    job.learn_task(JobSpec.from_json(spec), note)
     return times["consolidate"] - times["train"]
 
 

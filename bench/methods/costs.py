@@ -164,7 +164,7 @@ def cases_of(names: list[str]) -> Iterator[Case]:
 
 
 def _case(name: str) -> Case:
-    method = registry.get(name)
+    method = registry.get_method(name)
     families = method.accepts.architectures
     refused = families is not None and "small-resnet" not in families
     network = NETWORKS[families[0]] if families and refused else {"name": "resnet20"}
@@ -214,7 +214,7 @@ class Bench:
 
     def measure_memory(self, case: Case) -> None:
         """Bytes held after a step, and by how much the next step rises above what it found."""
-        method, peak = registry.get(case.method), Peak(self._device)
+        method, peak = registry.get_method(case.method), Peak(self._device)
         after_step = method.after_step
 
         def watched(self: Any, ctx: Any, batch: Any) -> None:
@@ -234,7 +234,7 @@ class Bench:
         self, case: Case, number: int, control: Any = None, *, epochs: int, held_out: bool = False
     ) -> Path:
         """Run the job of one task; the folder of its result, if it was not stopped."""
-        options, accepts = self._options, registry.get(case.method).accepts
+        options, accepts = self._options, registry.get_method(case.method).accepts
         out = self._folder / f"run-{next(self._runs)}"
         out.mkdir()
         tasks = [
@@ -295,7 +295,7 @@ class Clock:
         return taken >= STEPS or (taken >= 1 and self._ends[-1] - self._ends[0] > STEP_SECONDS)
 
     def take_request(self) -> ControlRequest:
-        """Stop."""
+        """Ask the job to stop."""
         return ControlRequest.STOP
 
     @property
@@ -325,7 +325,7 @@ class Peak:
         return self._step == 2
 
     def take_request(self) -> ControlRequest:
-        """Stop."""
+        """Ask the job to stop."""
         return ControlRequest.STOP
 
     def _begin(self) -> None:

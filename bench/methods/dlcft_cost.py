@@ -89,7 +89,7 @@ class Subject:
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print the tables of what DLCFT costs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -117,7 +117,7 @@ def main() -> None:
 
 
 def operations(subject: Subject) -> list[str]:
-    """Of the passes, beside those of the plain network."""
+    """Render a table of the operations of each pass, beside those of the plain network."""
 
     def count(work: Callable[[], object]) -> int:
         with FlopCounterMode(display=False) as counter:
@@ -143,7 +143,7 @@ def operations(subject: Subject) -> list[str]:
 
 
 def memory(subject: Subject) -> list[str]:
-    """Of what a step keeps for its backward pass, without parameters."""
+    """Render a table of the memory that a step keeps for its backward pass, without parameters."""
     network = subject.network
     found = {
         "plain": kept(subject, subject.plain, subject.weights),
@@ -177,7 +177,7 @@ def kept(
 
 
 def sizes(subject: Subject) -> list[str]:
-    """Of what a version stores: ψ0 once, the others with each version."""
+    """Render a table of the bytes that a version stores: ψ0 once, the others with each version."""
     blocks = {kind: subject.estimate(kind) for kind in KINDS}
     found = {"base, once": _bytes(subject.weights), "displacement": _bytes(subject.psi)}
     found |= {
@@ -198,7 +198,7 @@ def _bytes(tensors: Sequence[Tensor]) -> int:
 
 
 def seconds(subject: Subject, rounds: int) -> list[str]:
-    """Medians, and ratios to the plain network."""
+    """Render a table of median seconds of each pass, with ratios to the plain network."""
     network = subject.network
     curvature = {kind: Curvature(subject.estimate(kind).build_blocks()) for kind in KINDS}
     moved = {name: p.detach() for name, p in network.displacement.named_parameters()}

@@ -60,7 +60,7 @@ def chain(tasks: int, heads: int) -> tuple[ExpandedNetwork, list[Classifier]]:
 
 
 def naive(attention: TaskAttention, z: Tensor, x: Tensor) -> Tensor:
-    """The formula of task attention as it stands."""
+    """Compute task attention by its formula as it stands."""
     scores = (
         (z @ attention.query.T) @ (x @ attention.key.T).transpose(-1, -2) / math.sqrt(x.shape[-1])
     )
@@ -121,7 +121,7 @@ class Step:
 
 
 def main() -> None:
-    """Print the four."""
+    """Print the four costs of DNE."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

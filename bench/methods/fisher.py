@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def ours(network: Network, x: Tensor, kind: Kind) -> dict[str, Tensor]:
-    """The product's."""
+    """Compute the diagonal Fisher information by the product's code."""
     y = torch.zeros(len(x), dtype=torch.int64)
     names = [name for name, _ in network.named_parameters()]
     examples = zip(x.split(CHUNK), y.split(CHUNK), strict=True)
@@ -74,7 +74,7 @@ def ours(network: Network, x: Tensor, kind: Kind) -> dict[str, Tensor]:
 
 
 def loop(network: Network, x: Tensor) -> list[Tensor]:
-    """One backward per example."""
+    """Compute the diagonal Fisher information with one backward pass per example."""
     parameters = list(network.parameters())
     total = [torch.zeros_like(p, requires_grad=False) for p in parameters]
     for one in x.split(1):
@@ -88,7 +88,7 @@ def loop(network: Network, x: Tensor) -> list[Tensor]:
 
 
 def vmap(network: nn.Module, x: Tensor) -> dict[str, Tensor]:
-    """torch.func in chunks."""
+    """Compute the diagonal Fisher information by torch.func in chunks."""
     parameters = {name: p.detach() for name, p in network.named_parameters()}
     total = {name: torch.zeros_like(p) for name, p in parameters.items()}
 

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from bench.job_run import whole
 from core.admission.admission import Work, estimate_memory
-from core.admission.network_size import size_of
+from core.admission.network_size import find_network_size
 from core.contract.jobs.job_event import DoneEvent, JobEvent
 from core.recipe.architecture import complete_architecture
 from core.recipe.catalogue import load_catalogue
@@ -75,7 +75,7 @@ def measure(
         path.write_text(json.dumps(whole({**spec, "threads": 2, "device": "cpu"}).to_json()))
         peak, result = _run(zygote, path)
         parent = _as_parent(number, Path(result))
-    entry, found = catalogue["methods"][method], size_of(asked_for, image)
+    entry, found = catalogue["methods"][method], find_network_size(asked_for, image)
     assert found is not None
     return peak, estimate_memory(entry, found, image, recipe, Work(2, 2 * TRAIN)).bytes
 

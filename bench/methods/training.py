@@ -91,7 +91,7 @@ def _fast_precisions() -> list[str]:
 
 
 def _print_row(name: str, precision: str, goal: float, rates: dict[str, list[float]]) -> None:
-    """One line: goals are of float32."""
+    """Print one line of rates; goals are of float32."""
     middle = {side: statistics.median(seen) for side, seen in rates.items()}
     goals = {"stock": goal, "tuned": TUNED_GOAL} if precision == "float32" else {}
     sides = "   ".join(f"{side} {middle[side]:,.0f} {_spread(rates[side])}" for side in SIDES)
@@ -111,7 +111,7 @@ def _measure(side: str, precision: str, case: dict[str, Any], file: Path, thread
 
 
 def bare(case: dict[str, Any], file: Path, threads: int, precision: str, *, tuned: bool) -> float:
-    """Images per second of the plain loop. tuned: convolutions in channels_last."""
+    """Return images per second of the plain loop. tuned: convolutions in channels_last."""
     import contextlib
 
     import torch
@@ -171,7 +171,7 @@ class _Clock:
 
 
 def product(case: dict[str, Any], file: Path, threads: int, precision: str) -> float:
-    """Images per second of the job that a worker runs."""
+    """Return images per second of the job that a worker runs."""
     from bench.job_run import run_job
     from core.ingest.dataset import open_dataset
     from core.learning.catalogue import build_catalogue

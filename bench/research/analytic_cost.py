@@ -93,7 +93,7 @@ def large() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     _, chosen = timed(lambda: ridge.choose_strength(sums))
     above = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (8 * LARGE**2)
-    _, solved = timed(lambda: ridge.solve(sums, 1.0))
+    _, solved = timed(lambda: ridge.solve_ridge(sums, 1.0))
     print(
         f"{LARGE:,} columns, {LARGE_CLASSES} classes: {chosen:.2f} s with the choice of a "
         f"strength, {solved:.2f} s at a given one; {above + 1:.1f} square matrices at most, G "

@@ -288,13 +288,13 @@ def told(found: Calibration) -> str:
 
 
 def head(columns: str) -> None:
-    """Print the first lines of a table."""
+    """Print the first lines of a Markdown table."""
     names = columns.split(" | ")
     print("\n| " + columns + " |\n| " + " | ".join(["---"] * len(names)) + " |", flush=True)
 
 
 def row(*cells: object) -> None:
-    """Print a line of a table."""
+    """Print a line of a Markdown table."""
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 

@@ -250,7 +250,7 @@ def fit_ridge(
         strength = balance.LeftOut(sums, widen(h).double(), labels).choose_strength(
             balance.balance_sums(sums)
         )
-        weight = ridge.solve(balance.balance_sums(sums), strength)
+        weight = ridge.solve_ridge(balance.balance_sums(sums), strength)
     else:
         _, weight = ridge.choose_strength(sums)
     return lambda features: widen(features).double() @ weight

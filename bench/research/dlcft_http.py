@@ -164,7 +164,7 @@ def train_base(mnist: Mnist, architecture: Json) -> tuple[Network, float]:
 
 
 def upload(client: Perennial, network: Network, architecture: Json) -> str:
-    """The id of the base."""
+    """Upload a network as a base; return its id."""
     tensors = {name: t.detach().contiguous() for name, t in network.backbone.state_dict().items()}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "base.safetensors"

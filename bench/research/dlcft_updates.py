@@ -267,7 +267,7 @@ def predicted(parent: Json, parts: list[Json], result: Json) -> Terms | None:
 
 
 def in_child(function: Any, *arguments: Any) -> Any:
-    """A function's value, from a process of its own, whose memory is its own too."""
+    """Return a function's value, computed in a process of its own, whose memory is its own too."""
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(target=_answer, args=(queue, functools.partial(function, *arguments)))

@@ -135,14 +135,14 @@ def main() -> None:
 
 
 def bare(running: service.Service) -> httpx2.Client:
-    """For answers whose bytes are compared."""
+    """Open an HTTP client for answers whose bytes are compared."""
     return httpx2.Client(
         base_url=running.url, headers={"Authorization": f"Bearer {running.key}"}, timeout=60
     )
 
 
 def check(holds: bool, otherwise: str) -> None:
-    """Raises SystemExit, status 1, with what is wrong."""
+    """Raise SystemExit, status 1, with what is wrong unless a condition holds."""
     if not holds:
         raise SystemExit(f"FAILED: {otherwise}")
 
@@ -179,7 +179,7 @@ def cifar_tasks(folder: Path, classes: int, images: int) -> Iterator[Files]:
 
 
 def packed(files: Files) -> bytes:
-    """As a zip; the same bytes at every call."""
+    """Pack files as a zip; the same bytes at every call."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for path, png in files.items():
@@ -340,7 +340,7 @@ def keep(versions: list[types.Version]) -> None:
 
 
 def digests(version: types.Version) -> dict[str, str]:
-    """Of each part, by name."""
+    """Return the digest of each part of a version, by name."""
     return {part.name: part.sha256 for part in version.parts}
 
 

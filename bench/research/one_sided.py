@@ -90,7 +90,7 @@ def even(classes: int, large: int) -> Batches:
 
 
 def several(classes: int, large: int) -> Batches:
-    """The same, but classes come in three batches."""
+    """Learn classes in three batches, then one batch with 120 images of one of them."""
     cuts = [classes * part // 3 for part in range(4)]
     parts = [[(c, slice(FEW)) for c in range(*cut)] for cut in itertools.pairwise(cuts)]
     return [*parts, even(classes, large)[1]]

@@ -108,7 +108,7 @@ class Training:
         self._load()
 
     def run(self, until: float) -> None:
-        """Epochs until all are done or the time is up."""
+        """Train epochs until all are done or the time is up."""
         while len(self.curve) < self.epochs and time.monotonic() < until:
             epoch, began = len(self.curve), time.process_time()
             loss = self._epoch(epoch)

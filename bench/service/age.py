@@ -32,7 +32,7 @@ from sqlalchemy import Engine, event, select
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from core.database.migrate import upgrade
+from core.database.migrate import upgrade_schema
 from core.database.session import Database
 from core.database.tables import Job, Version
 from core.settings import Settings
@@ -97,7 +97,7 @@ class Stream:
         )
         lend_catalogue(folder)
         db = Database(settings.resolved_database_url)
-        upgrade(db)
+        upgrade_schema(db)
         db.close()
         self._db = Database(settings.resolved_database_url)
         self._client = TestClient(create_app(settings), base_url="http://127.0.0.1:8000")

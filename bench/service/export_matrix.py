@@ -91,7 +91,7 @@ def no_such_version(architecture: str, way: str) -> str | None:
     export.
     """
     name = WAYS[way].method
-    accepts = registry.get(name).accepts
+    accepts = registry.get_method(name).accepts
     family = get_architectures()[architecture.partition("/")[0]].family
     if accepts.architectures is not None and family not in accepts.architectures:
         return f"{name} works on {', '.join(accepts.architectures)} alone"
@@ -101,8 +101,8 @@ def no_such_version(architecture: str, way: str) -> str | None:
 
 
 def cells() -> dict[str, Case]:
-    """Every version that there can be, by name; the cheap way to answer of all
-    architectures first.
+    """Return every exportable kind of version by name, the cheap way to answer of all architectures
+    first.
     """
     return {
         f"{architecture}, {way}": WAYS[way].build(*ARCHITECTURES[architecture])

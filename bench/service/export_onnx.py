@@ -93,7 +93,7 @@ def _measured(name: str, case: Case) -> Line:
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
         try:
-            (file, *_) = graph.write(answers, CHANNELS, case.size, Path(folder))
+            (file, *_) = graph.write_graph(answers, CHANNELS, case.size, Path(folder))
             exported = time.perf_counter()
             path = Path(folder, file)
             found = compare_graph(path, answers, (case.size, CHANNELS), {}, threads=1)
@@ -101,7 +101,7 @@ def _measured(name: str, case: Case) -> Line:
             return Line(name, refused=str(error))
         end = time.perf_counter()
         data = path.read_bytes()
-        graph.write(answers, CHANNELS, case.size, Path(folder))
+        graph.write_graph(answers, CHANNELS, case.size, Path(folder))
         is_same = path.read_bytes() == data
     seconds = (round(exported - begin, 1), round(end - exported, 1))
     return Line(name, *seconds, len(data), found.max_difference, found.tolerance, is_same)

@@ -74,19 +74,19 @@ def network(architecture: Mapping[str, Any], size: int, scenario: str = "class")
 
 def method(name: str, state: dict[str, dict[str, Tensor]] | None = None, **hyper: Any) -> Method:
     """A method with what it reads to answer."""
-    kind = registry.get(name)
+    kind = registry.get_method(name)
     made = kind(kind.Hyper.model_validate(hyper), State())
     made.state.load(state or {}, {}, torch.device("cpu"))
     return made
 
 
 def plain(architecture: Mapping[str, Any], size: int, scenario: str = "class") -> Case:
-    """A network that answers by its head, or its heads."""
+    """Build a network that answers by its head, or its heads."""
     return Case(size, lambda: (network(architecture, size, scenario), method("finetune")))
 
 
 def nearest_mean(architecture: Mapping[str, Any], size: int) -> Case:
-    """By the distance to means of features."""
+    """Build a network that answers by the distance to means of features."""
 
     def build() -> tuple[Network, Method]:
         built = network(architecture, size)
@@ -149,7 +149,7 @@ def _solved(head: str, h: Tensor, labels: Tensor, *, ones: bool) -> tuple[Linear
 def prompts(
     architecture: Mapping[str, Any], size: int, scenario: str = "class", *, deep: bool = True
 ) -> Case:
-    """A transformer with learned tokens."""
+    """Build a transformer with learned tokens."""
 
     def build() -> tuple[Network, Method]:
         own = () if scenario == "task" else None

@@ -24,7 +24,7 @@ from typing import Any
 from sqlalchemy import delete, insert
 
 from core.contract.manifest import Manifest
-from core.database.migrate import upgrade
+from core.database.migrate import upgrade_schema
 from core.database.session import Database
 from core.database.tables import Alias, Job, Model, Owner, Task, Upload, Version
 from core.ids import new_id
@@ -33,7 +33,7 @@ from core.requests.actor import Actor
 from core.scheduling import claim as claims
 from core.storage.folder import FolderStore
 from core.uploads import uploads
-from core.uploads.upload_removal import remove_expired
+from core.uploads.upload_removal import remove_expired_uploads
 
 OF_OWNER = 100
 ROWS = 5000
@@ -59,7 +59,7 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         db = Database(given.database or f"sqlite:///{folder}/perennial.db")
-        upgrade(db)
+        upgrade_schema(db)
         store = FolderStore(Path(folder) / "store")
         store.prepare()
         wrong = _uploads(db, store, given.uploads, given.calls) + _jobs(db, given.jobs, given.calls)
@@ -107,7 +107,7 @@ def _uploads(db: Database, store: FolderStore, count: int, calls: int) -> int:
     with db.write() as session:
         session.execute(Upload.__table__.update().values(expires_at=1.0))  # type: ignore[attr-defined]
     begun = time.perf_counter()
-    remove_expired(db, store)
+    remove_expired_uploads(db, store)
     print(
         f"{'the sweep of all, expired at once':32} {time.perf_counter() - begun:8.1f} s", flush=True
     )
@@ -129,10 +129,12 @@ def _upload_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
     found = {
         "begin an upload": _timed(
             calls,
-            lambda: made.append(uploads.create(db, actor, uploads.NewUpload(9), TERMS)[0]["id"]),
+            lambda: made.append(
+                uploads.create_upload(db, actor, uploads.NewUpload(9), TERMS)[0]["id"]
+            ),
         )
     }
-    found["look where it is"] = _timed(calls, lambda: uploads.read(db, actor, made[0]))
+    found["look where it is"] = _timed(calls, lambda: uploads.read_upload(db, actor, made[0]))
     found["list uploads"] = _timed(
         calls, lambda: uploads.list_uploads(db, actor, limit=50, cursor=None)
     )

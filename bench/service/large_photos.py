@@ -69,7 +69,7 @@ def tiff_16_bits(path: Path) -> None:
 
 
 def saved(width: int, height: int, mode: str = "RGB", **options: object) -> Callable[[Path], None]:
-    """By Pillow, as the name of the file says."""
+    """Save a picture by Pillow, in the format that the file's name says."""
     return lambda path: texture(width, height, mode).save(path, **options)  # type: ignore[arg-type]
 
 

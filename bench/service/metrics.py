@@ -34,7 +34,7 @@ from core.contract.figures import Figures
 from core.contract.jobs.job_result import MeasuredCell
 from core.contract.manifest import Manifest
 from core.database import migrate
-from core.database.measurements import without_figures
+from core.database.measurements import remove_figures
 from core.database.session import Database
 from core.database.tables import Model, Version
 from core.publishing.measured import Measurements, write_measured
@@ -65,7 +65,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, _database(given.database) as url:
         settings = Settings(data_dir=Path(folder) / "data", database_url=url, threads=1)
         db = Database(settings.resolved_database_url, statement_s=3600)
-        migrate.upgrade(db)
+        migrate.upgrade_schema(db)
         began = time.perf_counter()
         for size in sorted({*sizes, *ends}):
             fill(db, size)
@@ -308,7 +308,7 @@ def _write_version(session: Session, size: int, number: int) -> None:
         task_number=number or None,
         status="published",
         gate={"passed": True, "checks": []},
-        manifest=without_figures(manifest),
+        manifest=remove_figures(manifest),
         bytes=988_212,
         bytes_new=12_044,
         created_at=0.0,

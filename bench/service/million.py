@@ -256,7 +256,7 @@ def _worker(sides: list[Side], only: str) -> list[str]:
         names.append(
             {
                 "claim and give back": take,
-                "reap": lambda db=db: claims.reap_expired(db),
+                "reap": lambda db=db: claims.reap_expired_jobs(db),
                 "ring": lambda db=db: sweep.find_unrung(db),
                 "sweep: rows": lambda db=db, s=settings: sweep._sweep_rows(db, s),
                 "sweep: snapshots": lambda db=db, s=settings, st=store: sweep._sweep_states(
@@ -302,7 +302,9 @@ def _used(db: Database) -> None:
     from core.retention import references
 
     with db.read() as session:
-        references.find_used(session, [digest(kind, n) for n in range(40) for kind in "bcdef"])
+        references.find_used_digests(
+            session, [digest(kind, n) for n in range(40) for kind in "bcdef"]
+        )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ pages forbid.
 
 
 def main() -> None:
-    """Fill, ask, print."""
+    """Fill the database, open the page, and print its times."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -44,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(data_dir=Path(folder), threads=1)
         db = Database(settings.resolved_database_url, statement_s=3600)
-        migrate.upgrade(db)
+        migrate.upgrade_schema(db)
         fill(db, given.size)
         db.close()
         with service.running(Path(folder)) as running:

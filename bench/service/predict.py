@@ -258,7 +258,7 @@ def load_bare(data: Path, owner: str, folder: Path, threads: int) -> Bare:
         network, method, manifest.normalise, manifest.image.channels, manifest.divisor
     )
     folder.mkdir()
-    file = graph.write(answers, manifest.image.channels, manifest.image.size, folder)[0]
+    file = graph.write_graph(answers, manifest.image.channels, manifest.image.size, folder)[0]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(

@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 from bench.service.fill import fill
 from bench.service.million_files import add_files
 from bench.service.series import Size, id_of, owner_name
-from core.database.migrate import upgrade
+from core.database.migrate import upgrade_schema
 from core.database.session import Database
 from core.keys import keys
 from core.requests.actor import Actor
@@ -71,7 +71,7 @@ def side_of(folder: Path, server: str, name: str, size: Size) -> Side:
     url = _database(server, f"perennial_bench_{name}") if server else ""
     settings = Settings(data_dir=data, database_url=url)
     db = Database(settings.resolved_database_url, statement_s=3600)
-    upgrade(db)
+    upgrade_schema(db)
     with db.read() as session:
         there = session.connection().exec_driver_sql("SELECT count(*) FROM bases").scalar_one()
     if not there:
@@ -90,7 +90,7 @@ def side_of(folder: Path, server: str, name: str, size: Size) -> Side:
             nobody = Actor(
                 keys._find_or_add_owner(session, owner, db.now(session)).id, None, "admin"
             )
-        made = keys.create(db, nobody, keys.RequestedKey("bench", scope, owner))
+        made = keys.create_key(db, nobody, keys.RequestedKey("bench", scope, owner))
         side.keys[who] = str(made["secret"])
     db.close()
     return side

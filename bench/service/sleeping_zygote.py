@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from worker.attempts.zygote import serve
+from worker.attempts.zygote import fork_on_request
 
 RESULT = {
     "classes": ["a"], "heads": [], "results": [], "method": {"name": "finetune", "hyper": {}, "state": {}},
@@ -40,4 +40,4 @@ def child(spec: str, out_fd: int, control_fd: int) -> int:
 if __name__ == "__main__":
     server = socket.socket(fileno=int(sys.argv[1]))
     server.set_inheritable(False)
-    serve(server, child)
+    fork_on_request(server, child)

@@ -92,7 +92,7 @@ class Traffic:
                 list(crowd.map(lambda _: self.read(client), range(CROWD)))
 
     def run(self, seconds: float) -> None:
-        """All of it for so long."""
+        """Run all kinds of traffic for some seconds."""
         for thread in self._threads:
             thread.start()
         time.sleep(seconds)
@@ -185,7 +185,7 @@ class Traffic:
                     return
 
     def fail(self, client: httpx2.Client) -> None:
-        """One of the usual mistakes."""
+        """Send one of the usual faulty requests."""
         kind = self._random.randrange(7)
         if kind == 0:
             self._ask(

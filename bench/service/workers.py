@@ -29,7 +29,7 @@ from sqlalchemy import func, select, text
 from sqlalchemy.engine import make_url
 
 from core.contract.manifest import Manifest
-from core.database.migrate import upgrade
+from core.database.migrate import upgrade_schema
 from core.database.session import Database
 from core.database.tables import Alias, Job, Model, Owner, Task, Version
 from core.ids import new_id
@@ -86,7 +86,7 @@ def _run(server: str, broker: str, workers: int, jobs: int, seconds: float) -> f
         url = make_url(server).set(database=name).render_as_string(hide_password=False)
         db = Database(url)
         try:
-            upgrade(db)
+            upgrade_schema(db)
             settings = Settings(
                 data_dir=Path(folder), database_url=url, store_url=f"file://{folder}/store"
             )

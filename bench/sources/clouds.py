@@ -197,7 +197,7 @@ def azure(program: Path, data: Path) -> Iterator[Cloud]:
 
 @contextmanager
 def running(command: list[Any], port: int) -> Iterator[None]:
-    """A server while it listens."""
+    """Run a server while it listens."""
     server = subprocess.Popen(
         [str(one) for one in command], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
     )

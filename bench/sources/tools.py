@@ -77,7 +77,7 @@ def picture(number: int, size: tuple[int, int] = (30, 20)) -> Image.Image:
 
 
 def file_of(number: int, orientation: int = 1) -> bytes:
-    """It as a PNG, turned by EXIF."""
+    """Encode a photo as a PNG, turned by EXIF."""
     out, exif = io.BytesIO(), Image.Exif()
     exif[0x0112] = orientation
     picture(number).save(out, "PNG", exif=exif)
@@ -93,7 +93,7 @@ def sent(batch: Any) -> Found:
 
 
 def pixels(found: Found) -> Found:
-    """The same with the pixels of RGB in place of files."""
+    """Return labels with the RGB pixels of images in place of their files."""
     return sorted(
         (label, Image.open(io.BytesIO(data)).convert("RGB").tobytes()) for label, data in found
     )
@@ -191,7 +191,7 @@ def read_shards(paths: list[Path]) -> Found:
 
 
 def shards(at: Path) -> Answers:
-    """Shards as they are."""
+    """Yield how shards of webdataset compare with ours."""
     paths = written_shards(at / "in")
     yield "webdataset, two shards", read_shards(paths), sent(open_batch(at / "in")), True
 
@@ -252,7 +252,7 @@ def crops_by_pycocotools(at: Path, load: Callable[[Path], Image.Image]) -> Found
 
 
 def coco(at: Path) -> Answers:
-    """Boxes of photos that are not turned."""
+    """Yield how crops by a COCO file compare with pycocotools', for photos that are not turned."""
     coco_at(at / "in", 1, (30, 20))
     yield (
         "pycocotools, crops",
@@ -323,7 +323,7 @@ def crops_by_supervision(at: Path) -> Found:
 
 
 def yolo(at: Path) -> Answers:
-    """Boxes of photos that are not turned."""
+    """Yield how crops by YOLO boxes compare with supervision's, for photos that are not turned."""
     yolo_at(at / "in", 1)
     yield (
         "supervision, crops of YOLO",

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from perennial.text import escape_controls, one_line
-from perennial.words import by_commands, format_duration, lacks_base
+from perennial.words import format_duration, lacks_base, replace_by_commands
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -90,7 +90,7 @@ class _Drawn:
             description=self._state,
             left=describe_time_left(job),
         )
-        why = why_waiting(job)
+        why = explain_waiting(job)
         if why and why not in self._told:
             self._told.add(why)
             self._bars.console.print(escape_controls(why), markup=False, highlight=False)
@@ -155,11 +155,13 @@ def describe_progress(job: Job) -> str:
     )
 
 
-def why_waiting(job: Job) -> str:
+def explain_waiting(job: Job) -> str:
     """Return the reason a job waits; empty if it does not wait, or will raise BaseUnavailable
     instead."""
     return (
-        by_commands(job.waiting_for.detail) if job.waiting_for and lacks_base(job) is None else ""
+        replace_by_commands(job.waiting_for.detail)
+        if job.waiting_for and lacks_base(job) is None
+        else ""
     )
 
 

@@ -232,7 +232,7 @@ _BY_STATUS: dict[int, type[APIError]] = {
 }
 
 
-def error_of(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
+def build_error(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
     """Return the error for a response of status 400 or above."""
     problem: dict[str, Any] = {}
     try:
@@ -249,7 +249,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
         status,
         problem,
         request_id=headers.get("x-request-id"),
-        retry_after_s=seconds_of(headers.get("retry-after")),
+        retry_after_s=parse_retry_after(headers.get("retry-after")),
     )
 
 
@@ -269,7 +269,7 @@ def _describe_other_response(status: int, headers: Mapping[str, str], body: byte
     return f"The service answered {status}" + (f": {one_line_text}" if one_line_text else ".")
 
 
-def seconds_of(text: str | None) -> float | None:
+def parse_retry_after(text: str | None) -> float | None:
     """Return the value of Retry-After in seconds; it may be a number or a date."""
     if not text:
         return None

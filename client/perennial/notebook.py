@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from perennial._types import Compare, Job, ListedModel, Metrics, Model, Version
 from perennial.bars import describe_state, describe_time_left, share_done
 from perennial.text import one_line
-from perennial.words import by_commands, format_command
+from perennial.words import format_command, replace_by_commands
 
 if TYPE_CHECKING:
     from perennial._types import Attention, GateCheck
@@ -136,7 +136,9 @@ def _render_attention(entry: Attention, model: str) -> str:
         f"<li><code>{_escape_text(format_command(action, model))}</code></li>"
         for action in entry.actions
     ]
-    detail_html = f'<span style="color:{_WAITS}">●</span> {_escape_text(by_commands(entry.detail))}'
+    detail_html = (
+        f'<span style="color:{_WAITS}">●</span> {_escape_text(replace_by_commands(entry.detail))}'
+    )
     return f"<div>{detail_html}<ul>{''.join(commands)}</ul></div>"
 
 
@@ -153,7 +155,8 @@ def _render_version(version: Version) -> str:
     checks = [_build_check_row(check) for check in version.gate.checks[:MOST_ROWS]]
     gate = _render_table(("gate", "found", "limit", ""), checks) if checks else ""
     warned = "".join(
-        f"<div>{_escape_text(by_commands(one))}</div>" for one in version.warnings[:MOST_ROWS]
+        f"<div>{_escape_text(replace_by_commands(one))}</div>"
+        for one in version.warnings[:MOST_ROWS]
     )
     mark = _render_mark(version.gate.passed)
     title = _render_heading(
@@ -187,7 +190,7 @@ def _render_job(job: Job) -> str:
     rows = [
         ("state", ", ".join([state_word, *numbers])),
         ("version", "" if job.version is None else f"{job.version} ({job.outcome})"),
-        ("waits", by_commands(job.waiting_for.detail) if job.waiting_for else ""),
+        ("waits", replace_by_commands(job.waiting_for.detail) if job.waiting_for else ""),
         ("error", job.error.detail if job.error else ""),
     ]
     bar = _render_bar(share_done(job), color.get(state_word, _GOOD))

@@ -94,8 +94,8 @@ def parse_networks(text: str) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(part, strict=False) for part in parts)
 
 
-def target_of(url: str, max_chars: int = MAX_URL_CHARS) -> Target:
-    """Parse a URL.
+def parse_target(url: str, max_chars: int = MAX_URL_CHARS) -> Target:
+    """Parse a URL to the host, port and path that it addresses.
 
     Args:
         url: the URL.
@@ -140,7 +140,7 @@ def resolve_allowed(
     for address in addresses:
         if _is_in(address, allow):
             continue
-        why = not_public(address)
+        why = describe_non_public(address)
         subject = "" if str(address) == target.host else f"{target.host} is {address}: "
         if why is not None:
             raise Refused(
@@ -173,11 +173,11 @@ def is_metadata_name(host: str) -> bool:
     return host.lower().rstrip(".") in _METADATA_NAMES
 
 
-def not_public(address: IPAddress) -> str | None:
+def describe_non_public(address: IPAddress) -> str | None:
     """Return a description of an address that is not public, or None if it is public."""
     inner = find_embedded_ipv4(address)
     if inner is not None:
-        why = not_public(inner)
+        why = describe_non_public(inner)
         return None if why is None else f"{address} stands for {inner}, and {why}"
     if address.is_multicast:
         return f"{address} is a multicast address"

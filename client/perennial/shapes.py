@@ -54,7 +54,7 @@ class Shape:
                 fields.update(value)
             # A required field may be null; an optional one that is None was not sent at all.
             elif value is not None or field.default is dataclasses.MISSING:
-                fields[_name_in_json(field.name)] = as_json(value)
+                fields[_name_in_json(field.name)] = convert_to_json(value)
         return fields
 
     def _repr_html_(self) -> str | None:
@@ -75,19 +75,19 @@ class Table(Shape):
         Raises:
             ExtraMissing: pandas is not installed.
         """
-        from perennial.frames import table_of
+        from perennial.frames import build_table
 
-        return table_of(self)
+        return build_table(self)
 
 
-def as_json(value: Any) -> Any:
+def convert_to_json(value: Any) -> Any:
     """Return a value as JSON, converting shapes in lists and dicts too."""
     if isinstance(value, Shape):
         return value.to_dict()
     if isinstance(value, list):
-        return [as_json(one) for one in value]
+        return [convert_to_json(one) for one in value]
     if isinstance(value, dict):
-        return {key: as_json(one) for key, one in value.items()}
+        return {key: convert_to_json(one) for key, one in value.items()}
     return value
 
 

@@ -153,7 +153,7 @@ OPERATIONS = (
 
 @dataclass(frozen=True)
 class Step:
-    """A request.
+    """A request of the API that advice names.
 
     Attributes:
         method, path: such as POST and `/v1/jobs/job_1/retry`; names in the path are quoted.
@@ -270,7 +270,7 @@ def replace_options(text: str, render: Callable[[str, str], str]) -> str:
     return _OPTION.sub(lambda match: render(match["name"], unquote(match["value"])), text)
 
 
-def as_parameters(text: str) -> str:
+def convert_to_parameters(text: str) -> str:
     """Replace options of the command line by query parameters, such as `?layout=folders`.
 
     The rules of reading a batch, which the client shares, name both:
@@ -281,6 +281,6 @@ def as_parameters(text: str) -> str:
     )
 
 
-def as_options(text: str) -> str:
+def keep_command_options(text: str) -> str:
     """Keep only the options of the command line in a sentence that names both forms."""
     return _TYPED.sub(lambda match: f"-o {match['name']}={match['value']}", text)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from perennial._formats import FORMATS
 from perennial.errors import ConfigError, UndecidedBatch
 
 CHUNK_BYTES = 8 << 20
@@ -25,7 +26,6 @@ PIECE_BYTES = 256 << 10
 """Bytes read and sent at once."""
 MAX_DOWNLOAD_BYTES = 16 << 30
 """Default maximum size of a download in bytes."""
-ARCHIVE_ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".npz")
 
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the total bytes."""
@@ -152,7 +152,7 @@ BatchIn = str | os.PathLike[str] | bytes | Mapping[str, Any] | Source
 """An archive, its bytes, a folder or data set, `s3://…`, images by class, or an opened batch."""
 
 
-def source_of(batch: BatchIn, **options: Any) -> Source:
+def prepare_source(batch: BatchIn, **options: Any) -> Source:
     """Return the source of a batch: bytes and archives unchanged, folders and data sets packed as a
     tar.
 
@@ -183,7 +183,7 @@ def source_of(batch: BatchIn, **options: Any) -> Source:
     path = Path(batch)
     if not path.exists():
         raise ConfigError(f"There is no file or folder {path}.")
-    is_archive = path.is_file() and path.name.lower().endswith(ARCHIVE_ENDINGS)
+    is_archive = path.is_file() and FORMATS.has_ending(path.name)
     if is_archive and _are_of_reading(options) and not _is_shard(path):
         return FileSource.of(path, _encode_options(options))
     return _pack_source(path, options)
@@ -254,7 +254,7 @@ def tus_checksum(chunk: bytes) -> str:
     return f"sha256 {base64.b64encode(hashlib.sha256(chunk).digest()).decode()}"
 
 
-def digest_in(etag: str | None) -> str | None:
+def parse_etag_digest(etag: str | None) -> str | None:
     """Return the SHA-256 in hex that an ETag contains, or None."""
     # A proxy that compresses weakens the ETag; the digest in it is still that of the whole file.
     text = (etag or "").removeprefix("W/").strip('"')

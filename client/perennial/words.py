@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from perennial.errors import BadAnswer
 from perennial.guard import shell_word
-from perennial.steps import Step, as_options, replace_options, replace_steps
+from perennial.steps import Step, keep_command_options, replace_options, replace_steps
 from perennial.text import one_line
 
 if TYPE_CHECKING:
@@ -194,12 +194,12 @@ def format_command(action: Action, model: str) -> str:
 
 
 def about_task(text: str, model: str, task: int | None) -> str:
-    """Replace the requests in a sentence about a batch by commands, as `by_commands`.
+    """Replace the requests in a sentence about a batch by commands, as `replace_by_commands`.
 
     Args:
         model, task: name or id of the model, and the number of the batch's task; None: unknown.
     """
-    text = by_commands(text)
+    text = replace_by_commands(text)
     if task is None:
         return text
     try:
@@ -208,13 +208,13 @@ def about_task(text: str, model: str, task: int | None) -> str:
         return text
 
 
-def by_commands(text: str) -> str:
+def replace_by_commands(text: str) -> str:
     """Replace the requests and parameters in a sentence of the service by commands.
 
     A command that makes a model moves to a line of its own at the end, so that it can be copied.
     """
     # Cleaned first, because parts of it become commands that a person copies.
-    text = as_options(one_line(text).replace(*ATTENTION))
+    text = keep_command_options(one_line(text).replace(*ATTENTION))
     # Before other requests are replaced, because the same request also finishes a move.
     text = _BACK.sub(_take_back, text)
     for pattern, typed in SAID:
@@ -249,14 +249,14 @@ def left_out(report: BatchReport) -> list[str]:
     """Return sentences about the files and entries of a batch that could not be used, one for each
     kind."""
     if not report.rejected_count:
-        return bad_entries_of(report)
+        return describe_bad_entries(report)
     examples = "; ".join(f"{one.path} ({one.reason})" for one in (report.rejected or [])[:3])
     more = ", …" if report.rejected_count > 3 else ""
     files = "1 file" if report.rejected_count == 1 else f"{report.rejected_count:,} files"
-    return [f"{files} could not be used: {examples}{more}", *bad_entries_of(report)]
+    return [f"{files} could not be used: {examples}{more}", *describe_bad_entries(report)]
 
 
-def bad_entries_of(report: BatchReport) -> list[str]:
+def describe_bad_entries(report: BatchReport) -> list[str]:
     """Return a sentence about the entries of a batch's label table that were left out, if there are
     any."""
     if not report.bad_entries_count:
@@ -269,7 +269,7 @@ def bad_entries_of(report: BatchReport) -> list[str]:
     return [f"{entries} of the label table left out: {examples}{more}"]
 
 
-def found_in(task: Task) -> list[str]:
+def describe_findings(task: Task) -> list[str]:
     """Return findings in the images of a batch beyond its warnings, in two lines at most."""
     findings = (task.report.data.findings if task.report.data else None) or []
     texts = [one.text for one in findings if one.text not in task.warnings]

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core.admission.network_size import Size, size_of
+from core.admission.network_size import Size, find_network_size
 from core.contract.catalogue import Catalogue
 from core.contract.projection import count_columns
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
@@ -90,7 +90,7 @@ class Admission:
         Raises:
             JobTooLarge: the network has too many parameters.
         """
-        size = size_of(architecture, image, catalogue.get("pretrained", {}))
+        size = find_network_size(architecture, image, catalogue.get("pretrained", {}))
         if size is not None:
             self._check_parameters(architecture, size.parameters)
 
@@ -110,7 +110,7 @@ class Admission:
         Raises:
             JobTooLarge: the job would take too much; the message shows the arithmetic.
         """
-        size = size_of(architecture, image, catalogue.get("pretrained", {}))
+        size = find_network_size(architecture, image, catalogue.get("pretrained", {}))
         if size is None:
             # The size of a custom architecture is unknown here; the limit on running jobs still
             # holds.
@@ -297,7 +297,7 @@ def _suggest_reduction(estimate: Estimate) -> str:
     return "Take a smaller architecture, image.size or recipe.batch_size, or another method."
 
 
-def work_of(session: Session, model: Model, task: int, images: int = 0) -> Work:
+def compute_workload(session: Session, model: Model, task: int, images: int = 0) -> Work:
     """Return the workload of a job for a task of the model.
 
     Args:

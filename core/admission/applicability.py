@@ -50,15 +50,16 @@ class Predecessors:
     """Rows that decide what a model's next task starts from.
 
     Attributes:
-        head: see `core.lineage.lineage.start_of`.
-        job: the last job whose version the task will follow, see `last_job_of`; None without one.
+        head: see `core.lineage.lineage.find_next_start`.
+        job: the last job whose version the task will follow, see `select_last_open_job`; None
+        without one.
     """
 
     head: Version | None
     job: Job | None
 
 
-def last_job_of(model_id: str | SQLColumnExpression[str]) -> Select[str]:
+def select_last_open_job(model_id: str | SQLColumnExpression[str]) -> Select[str]:
     """Return the query for the id of a model's last unfinished job that will leave a version."""
     # Jobs without a place learn no task, and one that is being cancelled leaves no version.
     states = sorted(UNFINISHED - {State.CANCELLING})
@@ -75,12 +76,12 @@ def check_next_task(
     """Return warnings about learning the model's next task with this resolved recipe.
 
     Args:
-        head: see `core.lineage.lineage.start_of`.
+        head: see `core.lineage.lineage.find_next_start`.
 
     Raises:
         InvalidRecipe: see `check_recipe_after`.
     """
-    last = select(Job).where(Job.id == last_job_of(model.id).scalar_subquery())
+    last = select(Job).where(Job.id == select_last_open_job(model.id).scalar_subquery())
     before = Predecessors(head, session.scalars(last).one_or_none())
     return check_recipe_after(session, catalogue, model, before, recipe)
 

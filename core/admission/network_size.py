@@ -75,7 +75,7 @@ class Size:
         self.widest = max(self.widest, values)
 
 
-def size_of(
+def find_network_size(
     chosen: ArchitectureChoice,
     image: ImageOut,
     pretrained: Mapping[str, PretrainedRow] | None = None,

@@ -89,7 +89,7 @@ def _resolve_recipe(
         architecture=model.architecture,
         problem=model.problem,
     )
-    head = lineage.start_of(session, model)
+    head = lineage.find_next_start(session, model)
     ahead = build_outlook(session, model, head)
     applied = check_next_task(session, catalogue, model, head, resolved.recipe)
     return Resolved(resolved.recipe, [*resolved.warnings, *applied, *ahead.missing, *ahead.notes])

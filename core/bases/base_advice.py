@@ -78,7 +78,8 @@ class Advice:
 def find_advice(
     architecture: ArchitectureChoice, image: ImageOut, family: str, shapes: Shapes, expected: Shapes
 ) -> Advice | None:
-    """Return what the file fits, if it differs from `expected` in stem or patches alone.
+    """Return the architecture that a file fits if it differs from `expected` in stem or patches
+    alone.
 
     Args:
         family: family of the architecture.
@@ -117,7 +118,7 @@ def format_query(architecture: ArchitectureChoice, image: ImageOut) -> str:
 def format_creation_request(
     architecture: ArchitectureChoice, image: ImageOut, base: object = LEFT_OPEN
 ) -> str:
-    """The request that creates a model with an architecture and image, on a base."""
+    """Format the request that creates a model with an architecture and image, on a base."""
     pixels = {"size": image["size"], "channels": image["channels"]}
     fields = {"name": LEFT_OPEN, "base": base, "architecture": architecture, "image": pixels}
     return str(Step("POST", "/v1/models", body=fields))
@@ -136,14 +137,16 @@ def describe_architecture(architecture: ArchitectureChoice, image: ImageOut) -> 
     )
 
 
-def other_model(base: UploadedFor, architecture: ArchitectureChoice, image: ImageOut) -> str:
+def explain_base_mismatch(
+    base: UploadedFor, architecture: ArchitectureChoice, image: ImageOut
+) -> str:
     """Say why a model cannot start from a base of another architecture or image, and what to send.
 
     Args:
         base: architecture of the base with its `image`.
         architecture, image: those of the model.
     """
-    base_architecture = architecture_of(base)
+    base_architecture = get_base_architecture(base)
     return (
         f"The base was uploaded for {describe_architecture(base_architecture, base['image'])}; "
         f"the model has {describe_architecture(architecture, image)}. "
@@ -152,7 +155,7 @@ def other_model(base: UploadedFor, architecture: ArchitectureChoice, image: Imag
     )
 
 
-def architecture_of(base: UploadedFor) -> ArchitectureChoice:
+def get_base_architecture(base: UploadedFor) -> ArchitectureChoice:
     """Return the architecture that a base was uploaded for, without its image settings."""
     image_fields = ("image", "normalise")
     return cast(
@@ -160,7 +163,7 @@ def architecture_of(base: UploadedFor) -> ArchitectureChoice:
     )
 
 
-def same_pixels(image: ImageOut, other: ImageOut) -> bool:
+def is_same_input_shape(image: ImageOut, other: ImageOut) -> bool:
     """Return True if two networks read images of one shape, however cropped and resized."""
     return (image["size"], image["channels"]) == (other["size"], other["channels"])
 

@@ -14,8 +14,8 @@ from sqlalchemy import ColumnElement, Text, select, true
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
-from core.bases.base_advice import architecture_of, find_advice, refuse_pickle
-from core.bases.expected_base import to_compare
+from core.bases.base_advice import find_advice, get_base_architecture, refuse_pickle
+from core.bases.expected_base import select_compared_tensors
 from core.contract.base import ExpectedBase, UploadedFor
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ArchitectureChoice
@@ -38,7 +38,7 @@ from core.requests.pages import Page, read_page
 from core.requests.resources import Resources
 from core.requests.times import format_rfc3339
 from core.retention import references
-from core.retention.unused import delete_unused
+from core.retention.unused import delete_unused_digests
 from core.settings import Settings
 from core.storage.blobs import Blobs
 from core.usage import quota, stored_bytes
@@ -105,7 +105,7 @@ def parse_architecture(
     return complete(catalogue, "class", requested, images.image), images
 
 
-def create(
+def create_base(
     resources: Resources,
     settings: Settings,
     actor: Actor,
@@ -174,7 +174,7 @@ def _read_tensors(path: Path, network: Network) -> list[Tensor]:
     return tensors
 
 
-def get(db: Database, actor: Actor, base_id: str) -> BaseOut:
+def get_base(db: Database, actor: Actor, base_id: str) -> BaseOut:
     """Return one base.
 
     Raises:
@@ -197,7 +197,7 @@ def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) ->
         return {"items": items, "next_cursor": bases.next_cursor}
 
 
-def delete(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
+def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
     """Delete a base, and its bytes unless something else refers to them.
 
     Raises:
@@ -220,7 +220,7 @@ def delete(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
         record_action(session, actor, Entry("base.delete", row.id, data), db.now(session))
         stored_bytes.mark_outdated(session, row.owner_id)
     # After the commit, since the row still counts as a use of the blob until then.
-    delete_unused(db, blobs, [row.sha256])
+    delete_unused_digests(db, blobs, [row.sha256])
 
 
 def _make_in_use_error(models: list[ModelRef]) -> WrongState:
@@ -267,7 +267,7 @@ def _check_fits_architecture(tensors: Sequence[Tensor], network: Network) -> Non
     Raises:
         BaseInvalid: they do not; where possible, the message names an architecture that would fit.
     """
-    compared, needed = to_compare(tensors, network.expected)
+    compared, needed = select_compared_tensors(tensors, network.expected)
     try:
         check_expected(compared, needed)
     except BaseInvalid as error:
@@ -297,7 +297,7 @@ def _to_json(row: Base) -> BaseOut:
         "id": row.id,
         "sha256": row.sha256,
         "bytes": row.bytes,
-        "architecture": architecture_of(row.architecture),
+        "architecture": get_base_architecture(row.architecture),
         "image": row.architecture.get("image"),
         "normalise": row.architecture.get("normalise"),
         "created_at": format_rfc3339(row.created_at),

@@ -23,7 +23,7 @@ EXPECT_TIMEOUT_S = 60.0
 CACHED_ARCHITECTURES = 200
 
 
-def known_base(
+def get_cached_base(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> ExpectedBase | None:
     """Return the cached tensors of an architecture's base, or None if they are not cached."""
@@ -44,7 +44,7 @@ def expected_base(
         Invalid: the architecture cannot be built for this image.
         Unavailable: the learning code does not respond.
     """
-    cached = known_base(settings, architecture, image)
+    cached = get_cached_base(settings, architecture, image)
     if cached is not None:
         return cached
     path, request = _locate_result(settings, architecture, image)
@@ -61,7 +61,7 @@ def expected_base(
     return expected
 
 
-def to_compare(
+def select_compared_tensors(
     tensors: Sequence[Tensor], expected: ExpectedBase
 ) -> tuple[list[Tensor], dict[str, ExpectedTensor]]:
     """Return the tensors of a file that matter, and the tensors that it must have.

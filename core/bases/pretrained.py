@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.base import PRETRAINED, ModelBase
 from core.contract.catalogue import Catalogue
-from core.contract.pretrained import Pretrained, pretrained_of
+from core.contract.pretrained import Pretrained, build_pretrained
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.recipe import RecipeOut
 from core.database import job_log
@@ -23,8 +23,8 @@ from core.database.session import Database
 from core.database.states import State
 from core.database.tables import Job, Model, Weights
 from core.errors import Invalid, WrongState
-from core.jobs.jobs import beside_the_line
-from core.jobs.run_again import run_again
+from core.jobs.jobs import build_job_without_task
+from core.jobs.run_again import queue_job_again
 from core.lineage import version_zero
 from core.lineage.lineage import Mover
 from core.packaged import imagenet_base
@@ -32,7 +32,7 @@ from core.requests.actor import Actor, Transaction
 from core.retention import references
 from core.settings import Settings
 from core.storage import Blobs
-from core.text.nearest import did_you_mean
+from core.text.nearest import suggest_nearest
 from core.usage import quota
 
 FLOAT_BYTES = 4
@@ -86,11 +86,11 @@ def resolve_weights(
         )
     pretrained_rows = catalogue["pretrained"]
     if name not in pretrained_rows:
-        near = did_you_mean(name, pretrained_rows)
+        near = suggest_nearest(name, pretrained_rows)
         raise _make_base_error(
             f"There are no pretrained weights {name!r}; {near}GET /v1/architectures has the names."
         )
-    weights = pretrained_of(name, pretrained_rows[name])
+    weights = build_pretrained(name, pretrained_rows[name])
     if not weights.repository:
         raise _make_base_error(
             f"The weights of timm/{name} are not on the Hub: upload them as a base, POST /v1/bases."
@@ -146,7 +146,7 @@ def add_version_or_job(
     references.lock_shared(session)
     stored = session.get(Weights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
-        part, origin = version_zero.of_weights(weights, stored)
+        part, origin = version_zero.build_weights_part(weights, stored)
         start = version_zero.Start([part], origin, version_zero.find_statistics(weights, model))
         mover = Mover("create", transaction.actor.key_id)
         seed = int(recipe.get("seed", 0))
@@ -156,7 +156,7 @@ def add_version_or_job(
     # The ImageNet base comes from an installed package, so it needs no Hub.
     if not terms.hub and weights.repository != imagenet_base.NAME:
         raise _make_base_error(_by_hand(model, weights))
-    job = beside_the_line(model, Kind.FETCH, {}, recipe, now)
+    job = build_job_without_task(model, Kind.FETCH, {}, recipe, now)
     session.add(job)
     model.base_job = job.id
     session.flush()
@@ -166,10 +166,10 @@ def add_version_or_job(
     job_log.add_line(session, job.id, ("info", text), now)
     record_creation(session, job, now)
     session.flush()
-    quota.take_turn(session, model.owner_id, terms.max_open_jobs)
+    quota.take_job_room(session, model.owner_id, terms.max_open_jobs)
 
 
-def retry(
+def retry_weights_job(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
     """Run the job again that fetches the weights, after a failure or a cancellation.
@@ -185,7 +185,7 @@ def retry(
         raise WrongState(
             f"Model {model.name} has its weights already.", extra={"state": str(job.state)}
         )
-    return run_again(session, actor, model, job, max_open_jobs, now)
+    return queue_job_again(session, actor, model, job, max_open_jobs, now)
 
 
 def find_failed_jobs(session: Session, models: Sequence[Model]) -> dict[str, Job]:

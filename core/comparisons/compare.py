@@ -68,7 +68,9 @@ def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
                 **flips_to_json(task_flips),
             }
         )
-        class_flips = flips.count_by(predictions.truth, len(words.names), a_correct, b_correct)
+        class_flips = flips.count_flips_by_group(
+            predictions.truth, len(words.names), a_correct, b_correct
+        )
         # The counts have a row for every class so far, and most classes have no image in one task.
         for number in np.flatnonzero(class_flips.sum(1)).tolist():
             by_class[number] = by_class.get(number, Flips()) + Flips(*class_flips[number].tolist())
@@ -162,7 +164,7 @@ def flips_to_json(counts: Flips) -> answers.Flips:
 
 
 def _counts_to_json(counts: Flips) -> answers.FlipCounts:
-    """Return the counts alone."""
+    """Return counts of flips in JSON form, without statistics."""
     both_right, negative, positive, both_wrong = astuple(counts)
     return {
         "n": counts.n,

@@ -21,7 +21,7 @@ from core.database.tables import Model, Result, Task, Version
 from core.errors import AnswersMissing, Gone, NotFound, StoreCorrupt
 from core.ingest.answers import Place, open_answers
 from core.ingest.dataset import open_dataset
-from core.requests.actor import Actor, files_of, find_model
+from core.requests.actor import Actor, find_model, guard_model_files
 from core.requests.class_only import require_classes
 from core.requests.times import format_rfc3339
 from core.retention import damage
@@ -120,7 +120,7 @@ class Vocabulary:
         self._number: dict[tuple[int | None, str], int] = {}
 
     def number_labels(self, task: int, labels: list[str]) -> Ids:
-        """Return the numbers of these labels, int64 [N]."""
+        """Return the number of each label in the vocabulary, int64 [N]."""
         return np.array(
             [self._number_label(task if self.apart else None, label) for label in labels], np.int64
         )
@@ -166,7 +166,7 @@ def find_pair(db: Database, actor: Actor, model: str, a: str, b: str, task: int 
         ]
         # In portions, since SQLite limits the number of bound values.
         for start in range(0, len(keys), _NAMED):
-            damage.refuse_any(session, owner.id, keys[start : start + _NAMED])
+            damage.refuse_marked_objects(session, owner.id, keys[start : start + _NAMED])
         classes = list(owner.classes or [])
         return Pair(owner.id, owner.scenario, classes, sides[0], sides[1], compared, left_out)
 
@@ -182,7 +182,7 @@ def run_with_retry(
     """
     while True:
         try:
-            with files_of(db, actor, pair.model):
+            with guard_model_files(db, actor, pair.model):
                 return use(pair)
         except StoreCorrupt:
             remaining = find_pair(

@@ -91,6 +91,6 @@ class PretrainedTable(TypedDict):
     refused: dict[str, str]
 
 
-def pretrained_of(name: str, row: PretrainedRow) -> Pretrained:
+def build_pretrained(name: str, row: PretrainedRow) -> Pretrained:
     """Return the weights of a row with their name."""
     return Pretrained(name=name, **row)

@@ -54,7 +54,7 @@ def _of_document(table: type[Table], names: tuple[str, ...]) -> Insert:
 
 
 def aggregate_columns(*columns: InstrumentedAttribute[Any]) -> Sequence[ColumnElement[str]]:
-    """Return expressions that select each of these columns as a text, in one order.
+    """Return SQL expressions that join each column's values to one text, all in the same order.
 
     No value may be null.
     """
@@ -62,5 +62,5 @@ def aggregate_columns(*columns: InstrumentedAttribute[Any]) -> Sequence[ColumnEl
 
 
 def parse_lists(row: Row[Any] | Sequence[str | None]) -> list[list[Any]]:
-    """Return the lists of a row of such texts; a list is empty if there were no values."""
+    """Parse the texts of `aggregate_columns` to lists; a list is empty if there were no values."""
     return [from_json(f"[{text or ''}]") for text in row]  # twice as fast as `json`

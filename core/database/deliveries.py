@@ -50,7 +50,7 @@ class _Event:
     """Version whose gate belongs to the event, as it is when the transaction ends."""
 
 
-def of_job(
+def record_job_outcome(
     session: Session,
     job: Job,
     error: str | None,
@@ -86,7 +86,7 @@ def record_export(session: Session, job: Job, now: float) -> None:
     record_event(session, "export.ready", job.owner_id, job.model_id, data, now)
 
 
-def of_version(session: Session, model: Model, version: Version, now: float) -> None:
+def record_version_outcome(session: Session, model: Model, version: Version, now: float) -> None:
     """Record that a version was published or held."""
     data: WebhookData = {
         "version": version.number,
@@ -117,7 +117,7 @@ def _append_event(session: Session, event: _Event) -> None:
 
 
 def write_recorded(session: Session) -> None:
-    """Write the recorded events for each webhook that wants them.
+    """Write the recorded events as deliveries to each webhook that wants them.
 
     Call this last before the commit.
     """

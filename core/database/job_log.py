@@ -19,7 +19,7 @@ Line = tuple[Level, str]
 
 def add_line(session: Session, job_id: str, line: Line, now: float) -> None:
     """Write a line in the caller's transaction."""
-    session.add(Event(job_id=job_id, type="log", data=data_of(line), at=now))
+    session.add(Event(job_id=job_id, type="log", data=build_log_data(line), at=now))
 
 
 def lines_of_task(task: Task) -> list[Line]:
@@ -43,7 +43,7 @@ def line_to_check(job: Job, images: int, classes: int) -> Line:
     return ("info", text)
 
 
-def data_of(line: Line) -> LogData:
+def build_log_data(line: Line) -> LogData:
     """Return the data of a line's event."""
     level, message = line
     return {"level": level, "message": message}
@@ -56,7 +56,7 @@ def _format_counts(images: int, classes: int) -> str:
     )
 
 
-def of_change(job: Job, before: State, action: Action, data: StateData) -> Line | None:
+def build_state_line(job: Job, before: State, action: Action, data: StateData) -> Line | None:
     """Return the log line for a change of state.
 
     Return None where the caller logs more itself (decoded, published).

@@ -74,7 +74,7 @@ def change_state(
     # `rung_at` too: otherwise, the bell of an earlier attempt would delay the next one.
     elif state == State.QUEUED:
         job.finished_at = job.rung_at = None
-    log_line = job_log.of_change(job, former_state, action, data or {})
+    log_line = job_log.build_state_line(job, former_state, action, data or {})
     if log_line is not None:
         job_log.add_line(session, job.id, log_line, now)
     _record_state(session, job, data or {}, now)
@@ -94,15 +94,18 @@ def record_creation(
         data: added to the event.
     """
     first_event: StateData = {**(data or {}), "state": job.state}
-    rows = [("state", first_event), *(("log", job_log.data_of(log_line)) for log_line in lines)]
+    rows = [
+        ("state", first_event),
+        *(("log", job_log.build_log_data(log_line)) for log_line in lines),
+    ]
     session.execute(
         insert(Event),
         [{"job_id": job.id, "type": kind, "data": of, "at": now} for kind, of in rows],
     )
-    owner_events.of_job(session, job, data or {}, now)
+    owner_events.record_job_event(session, job, data or {}, now)
 
 
 def _record_state(session: Session, job: Job, data: StateData, now: float) -> None:
     """Record the event of a state, for readers of the job and of its owner's events."""
     session.add(Event(job_id=job.id, type="state", data={**data, "state": job.state}, at=now))
-    owner_events.of_job(session, job, data, now)
+    owner_events.record_job_event(session, job, data, now)

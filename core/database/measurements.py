@@ -59,7 +59,7 @@ _VALUE = {
 
 @dataclass(frozen=True)
 class Measured:
-    """A row.
+    """A row of the table of measurements.
 
     `value` is the main figure, and `detail` the document of the manifest if it is not a number.
     """
@@ -71,7 +71,7 @@ class Measured:
 
 
 def build_rows(figures: Figures, without: Collection[int] = ()) -> list[Measured]:
-    """Return the rows of these figures; a figure that is null or missing has none.
+    """Return measurement rows of these figures; a figure that is null or missing has none.
 
     Args:
         without: tasks to leave out.
@@ -114,7 +114,7 @@ def build_documents(rows: Iterable[Measured]) -> dict[str, Any]:
     }
 
 
-def without_figures(manifest: Manifest) -> Manifest:
+def remove_figures(manifest: Manifest) -> Manifest:
     """Return a manifest as it is stored beside its rows: with null in place of each figure."""
     # Only fields that are set, so that a figure that was never there does not become null.
     return manifest.model_copy(update=dict.fromkeys(manifest.model_fields_set & set(NAMES)))
@@ -131,10 +131,10 @@ def insert_rows(session: Session, model_id: str, version: int, rows: Iterable[Me
         session.connection().execute(insert(Measurement), values)
 
 
-def of_versions(
+def read_version_measurements(
     session: Session, model_id: str, numbers: Collection[int]
 ) -> dict[int, dict[str, Any]]:
-    """Return the documents of some versions of a model, by number and name."""
+    """Return the measurement documents of some versions of a model, by number and name."""
     table = Measurement
     of_these = (table.model_id == model_id, table.version.in_(numbers), table.name.in_(NAMES))
     rows_by_version: dict[int, list[Measured]] = {number: [] for number in numbers}

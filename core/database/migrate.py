@@ -1,9 +1,9 @@
 """Schema migrations: bring the schema up to date, or report that it is not.
 
-The embedded launcher calls `upgrade`. At scale, an operator runs `perennial migrate` once, and
-every process calls `require_current` before it serves. Two concurrent starts are safe: the second
-waits for the lock of the first and then finds nothing to do. Alembic is loaded only to migrate,
-because comparing two revisions does not need its 11 MB in every process.
+The embedded launcher calls `upgrade_schema`. At scale, an operator runs `perennial migrate` once,
+and every process calls `require_current` before it serves. Two concurrent starts are safe: the
+second waits for the lock of the first and then finds nothing to do. Alembic is loaded only to
+migrate, because comparing two revisions does not need its 11 MB in every process.
 
 Before version 0.1.0 there were 35 migrations, 0001 to 0035. `0001_initial` makes the schema that
 they made. A database of the last one only gets the new name; an older one has to be upgraded by the
@@ -96,7 +96,7 @@ def begin_exclusive(db: Database) -> Iterator[Connection]:
             yield connection
 
 
-def upgrade(db: Database, *, backups: Path | None = None) -> Path | None:
+def upgrade_schema(db: Database, *, backups: Path | None = None) -> Path | None:
     """Bring the schema up to date; does nothing if it is already.
 
     Args:
@@ -125,8 +125,8 @@ def upgrade(db: Database, *, backups: Path | None = None) -> Path | None:
 def prepare_upgrade(connection: Connection, backups: Path | None) -> Path | None:
     """Check and copy a database before Alembic upgrades it, and rename a former revision.
 
-    The arguments, the result and the exceptions are those of `upgrade`. The connection has begun an
-    exclusive transaction, so that nothing is written between copy and upgrade.
+    The arguments, the result and the exceptions are those of `upgrade_schema`. The connection has
+    begun an exclusive transaction, so that nothing is written between copy and upgrade.
     """
     revision = _read_revision(connection)
     if revision in (None, find_head()):

@@ -24,7 +24,7 @@ _LOCKS = 0x6F776E65
 """First half of the advisory locks taken here; the second half is derived from the owner's id."""
 
 
-def of_job(session: Session, job: Job, data: StateData, now: float) -> None:
+def record_job_event(session: Session, job: Job, data: StateData, now: float) -> None:
     """Record that a job has reached its present state.
 
     Args:
@@ -47,14 +47,14 @@ def of_job(session: Session, job: Job, data: StateData, now: float) -> None:
     if State(job.state) not in TERMINAL:
         return
     error = data.get("error")
-    deliveries.of_job(
+    deliveries.record_job_outcome(
         session, job, error["kind"] if error else None, data.get("outcome"), version, now
     )
     if job.kind == Kind.EXPORT and job.state == State.SUCCEEDED:
         deliveries.record_export(session, job, now)
 
 
-def of_version(session: Session, model: Model, version: Version, now: float) -> None:
+def record_version_event(session: Session, model: Model, version: Version, now: float) -> None:
     """Record that a version was published or held."""
     data: OwnerEventData = {
         "version": version.number,
@@ -62,17 +62,17 @@ def of_version(session: Session, model: Model, version: Version, now: float) -> 
         "status": version.status,
     }
     _record_event(session, (model.owner_id, model.id, version.job_id), "version", data, now)
-    deliveries.of_version(session, model, version, now)
+    deliveries.record_version_outcome(session, model, version, now)
 
 
-def of_alias(session: Session, model: Model, moved: AliasMoved, now: float) -> None:
+def record_alias_event(session: Session, model: Model, moved: AliasMoved, now: float) -> None:
     """Record that an alias was moved or deleted."""
     _record_event(session, (model.owner_id, model.id, None), "alias", moved, now)
     deliveries.record_event(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
 
 
 def write_recorded(session: Session) -> None:
-    """Write the recorded events.
+    """Write the owner events that the transaction has recorded.
 
     Call this last before the commit, when the transaction holds all its other locks.
     """

@@ -36,7 +36,7 @@ class PatientConnection(psycopg.Connection[Any]):
 
 
 class PatientAsyncConnection(psycopg.AsyncConnection[Any]):
-    """The same as `PatientConnection` for an event loop."""
+    """A connection for an event loop that limits each wait for PostgreSQL."""
 
     patience_s = 4.0
 

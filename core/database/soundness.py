@@ -114,7 +114,7 @@ def _quick_check(connection: sqlite3.Connection, table: str) -> list[str]:
 
 @contextmanager
 def _open_read_only(file: Path) -> Iterator[sqlite3.Connection]:
-    """Open the file read-only."""
+    """Open a SQLite file read-only."""
     # Read-only, since a damaged file must stay as it is until it has been saved.
     with closing(
         sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=5)

@@ -12,10 +12,14 @@ from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import StoreCorrupt
 from core.ingest.dataset import Images, open_dataset
-from core.ingest.findings.batch_data import Earlier, beside_earlier
-from core.ingest.findings.contradictions import Contradictions, describe_conflicts, find_earlier
+from core.ingest.findings.batch_data import Earlier, add_earlier_duplicates
+from core.ingest.findings.contradictions import (
+    Contradictions,
+    add_earlier_contradictions,
+    describe_conflicts,
+)
 from core.ingest.findings.traces import Traces, read_traces
-from core.ingest.ingest import Ingested, picture_of
+from core.ingest.ingest import Ingested, make_pixel_reader
 from core.lineage.standing import Standing
 from core.storage import Blobs
 
@@ -56,7 +60,7 @@ def compare_with_earlier(
 
     def load_picture(row: int) -> Images:
         # Opened only here: pictures are made of the first few contradictions alone.
-        return picture_of([open_dataset(path) for path in (made.train, made.held_out)])(row)
+        return make_pixel_reader([open_dataset(path) for path in (made.train, made.held_out)])(row)
 
     def iterate_earlier(tasks: Iterator[_Task]) -> Iterator[Earlier]:
         together: list[tuple[int, Traces]] = []
@@ -76,18 +80,20 @@ def compare_with_earlier(
                     not_compared.append(task.number)
             # In groups: all tasks at once may not fit into memory, one by one takes longer.
             if sum(len(one.names) for _, one in together) > TOGETHER:
-                find_earlier(contradictions, batch_traces, together, load_picture)
+                add_earlier_contradictions(contradictions, batch_traces, together, load_picture)
                 together.clear()
             yield Earlier(task.number, traces)
         if together:
-            find_earlier(contradictions, batch_traces, together, load_picture)
+            add_earlier_contradictions(contradictions, batch_traces, together, load_picture)
 
     earlier = iterate_earlier(_iterate_tasks(db, model.id, before))
     data = made.report["data"]
     if near:
         data = {
             **data,
-            "near_duplicates": beside_earlier(data["near_duplicates"], batch_traces, earlier),
+            "near_duplicates": add_earlier_duplicates(
+                data["near_duplicates"], batch_traces, earlier
+            ),
         }
     else:
         # Without a reader, the generator would compare nothing.

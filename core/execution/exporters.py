@@ -34,7 +34,7 @@ def report_worker(db: Database, worker: str) -> None:
             exporters.record_worker(session, worker, db.now(session))
 
 
-def take_turn(db: Database, claim: Claim, limit: int) -> None:
+def take_export_turn(db: Database, claim: Claim, limit: int) -> None:
     """Begin to export, unless the maximum number of jobs are exporting.
 
     Raises:
@@ -60,7 +60,7 @@ def take_turn(db: Database, claim: Claim, limit: int) -> None:
         session.execute(update(ExportJob).where(mine).values(fence=claim.fence))
 
 
-def end_turn(db: Database, claim: Claim) -> None:
+def end_export_turn(db: Database, claim: Claim) -> None:
     """Mark the job's export as ended, and let waiting exports look again at once."""
     with db.write() as session:
         session.execute(

@@ -17,7 +17,7 @@ from core.database.tables import ExportJob, Model, Part, Task, Version
 from core.errors import Invalid
 from core.jobs.fence import Claim
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.sure import sure_of
+from core.lineage.sure import choose_sure_threshold
 from core.retention import damage
 from core.settings import Settings
 from core.storage import Blobs
@@ -70,7 +70,9 @@ def read_requested_export(db: Database, claim: Claim) -> Wanted:
             version.manifest,
             parts,
             held_out,
-            sure_of(session, session.get_one(Model, version.model_id), version.number),
+            choose_sure_threshold(
+                session, session.get_one(Model, version.model_id), version.number
+            ),
         )
 
 

@@ -37,7 +37,7 @@ class StoredFeatures:
 
 
 def make_key(held_out: str, parts: Iterable[tuple[str, str]]) -> str:
-    """Return a digest of everything that features depend on.
+    """Return a digest of everything that features of held-out images depend on.
 
     Args:
         held_out: digest of the dataset with the decoded images.

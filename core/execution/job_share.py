@@ -130,7 +130,7 @@ def _images_of(session: Session, task_id: str | None) -> int:
     return sum((classes or {}).values())
 
 
-def with_costs(before: Progress, newest: Progress, fence: int, now: float) -> Progress:
+def add_phase_costs(before: Progress, newest: Progress, fence: int, now: float) -> Progress:
     """Add the seconds since the last report to the costs of the phase of `before`.
 
     Time without a worker belongs to no phase.
@@ -144,7 +144,7 @@ def with_costs(before: Progress, newest: Progress, fence: int, now: float) -> Pr
     return newest.model_copy(update={"costs": costs, "heard_at": now, "fence": fence})
 
 
-def with_share(before: Progress, newest: Progress) -> Progress:
+def add_share_done(before: Progress, newest: Progress) -> Progress:
     """Add the share of the whole job that is done and the seconds left to the newest progress.
 
     Args:

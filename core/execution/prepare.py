@@ -33,7 +33,7 @@ from core.ingest.findings.traces import read_traces
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.sure import sure_of
+from core.lineage.sure import choose_sure_threshold
 from core.recipe.catalogue import load_catalogue
 from core.recipe.resolve import resolve
 from core.retention import damage, retention
@@ -72,7 +72,9 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             raise Invalid(
                 f"The training part of task {task.number} was deleted; upload the batch again."
             )
-        base, parent = (lineage.version_of(session, model, number) for number in (0, claim.parent))
+        base, parent = (
+            lineage.find_numbered_version(session, model, number) for number in (0, claim.parent)
+        )
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = _read_tasks(session, model.id, list_taught_tasks(parent.manifest))
         parts = {base.id: read_own_parts(session, base), parent.id: read_parts(session, parent)}
@@ -80,7 +82,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
         totals = _find_totals(model, parent, parts[parent.id], job_recipe)
         erased_tasks = _find_erased_tasks(session, model.id)
         report = task.report
-        promise = sure_of(session, model, parent.number)
+        promise = choose_sure_threshold(session, model, parent.number)
         stored_answers, features = (
             _find_stored_answers(session, parent),
             _find_features(tasks, parts[parent.id]),
@@ -105,7 +107,9 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             if part.deleted_at is None and (totals is None or not is_covered(part))
         ]
         # Learning from damaged parts would carry the damage into every later version.
-        damage.refuse_any(session, model.id, map(Blobs.make_key, [task.train_sha256, *digests]))
+        damage.refuse_marked_objects(
+            session, model.id, map(Blobs.make_key, [task.train_sha256, *digests])
+        )
     catalogue = load_catalogue(settings)
     recipe = resolve(
         catalogue,
@@ -117,7 +121,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
     ).recipe
     folder.mkdir(parents=True, exist_ok=True)
     # After the transaction, which must not stay open during downloads.
-    snapshot = snapshots.fetch(db, store, claim, folder / "snapshot")
+    snapshot = snapshots.fetch_snapshot(db, store, claim, folder / "snapshot")
 
     with damage.explaining_errors(db, model.id):
         spec = JobSpec(
@@ -253,7 +257,9 @@ def _fetch_earlier_task(
 
 
 def _find_features(tasks: list[Task], parts: list[Part]) -> dict[int, str]:
-    """Return task → digest of the backbone's features of held-out images, from these parts."""
+    """Return task → digest of the stored features of held-out images, as these parts' backbone
+    gives them.
+    """
     backbone = [(part.name, part.sha256) for part in parts if part.type == BACKBONE]
     return {
         task.number: task.features_sha256

@@ -126,12 +126,12 @@ def _of_the_job(
     session: Session, job: Job, claim: Claim, before: Progress, newest: Progress, now: float
 ) -> Progress:
     """Return the newest progress with costs of phases, share of the whole job and time left."""
-    newest = job_share.with_costs(before, newest, claim.fence, now)
+    newest = job_share.add_phase_costs(before, newest, claim.fence, now)
     if newest.expected is None or newest.phase not in newest.expected:
         assert newest.phase is not None
         expected, is_measured = job_share.expected_costs(session, job, newest.phase)
         newest = newest.model_copy(update={"expected": expected, "is_measured": is_measured})
-    return job_share.with_share(before, newest)
+    return job_share.add_share_done(before, newest)
 
 
 def _keep_report(session: Session, claim: Claim, event: DataEvent) -> None:
@@ -156,7 +156,7 @@ def _is_told(event: ProgressEvent) -> bool:
 
 
 def _log_row(line: job_log.Line) -> _Row:
-    return {"type": "log", "data": job_log.data_of(line)}
+    return {"type": "log", "data": job_log.build_log_data(line)}
 
 
 def _epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Line:

@@ -33,12 +33,12 @@ SNAPSHOT_FORMAT = 1
 _NAME = re.compile(r"[a-z0-9][a-zA-Z0-9._-]*")
 
 
-def prefix_of(job_id: str) -> str:
+def build_snapshot_prefix(job_id: str) -> str:
     """Return the prefix of a job's snapshots in the store."""
     return f"snapshots/{job_id}/"
 
 
-def order_of(key: str) -> tuple[int, int]:
+def parse_snapshot_order(key: str) -> tuple[int, int]:
     """Return (fence, number) of the key of a snapshot or best state.
 
     Later states of a job compare greater.
@@ -78,8 +78,10 @@ def _compute_digest(job: Job, **made_by: str | int) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def register(db: Database, store: Store, claim: Claim, path: Path, event: SnapshotEvent) -> None:
-    """Upload a complete snapshot folder, register it, and delete the job's earlier snapshots.
+def register_snapshot(
+    db: Database, store: Store, claim: Claim, path: Path, event: SnapshotEvent
+) -> None:
+    """Upload a complete snapshot of a job, register it, and delete the job's earlier snapshots.
 
     Args:
         path: folder with plain files only.
@@ -90,8 +92,8 @@ def register(db: Database, store: Store, claim: Claim, path: Path, event: Snapsh
     """
     with db.read() as session:
         # A new number each time: files of a registered snapshot are never overwritten.
-        number = next_number(session.get_one(Job, claim.job_id).snapshot, claim)
-    key = f"{prefix_of(claim.job_id)}{claim.fence:08d}-{number:06d}/"
+        number = find_next_state_number(session.get_one(Job, claim.job_id).snapshot, claim)
+    key = f"{build_snapshot_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
     files = upload_files(store, key, sorted(path.iterdir()))
     hit_failpoint("snapshot-stored")
     where = {"stage": event.stage, "epoch": event.epoch, "step": event.step}
@@ -115,7 +117,7 @@ def register(db: Database, store: Store, claim: Claim, path: Path, event: Snapsh
             store.delete(key + name)
         raise
     hit_failpoint("snapshot-registered")
-    drop_older(store, prefix_of(claim.job_id), claim.fence, number)
+    drop_older(store, build_snapshot_prefix(claim.job_id), claim.fence, number)
 
 
 def _resume_on(job: Job, claim: Claim) -> str | None:
@@ -127,7 +129,7 @@ def _resume_on(job: Job, claim: Claim) -> str | None:
     return None if may_move or claim.device == "auto" else claim.device
 
 
-def next_number(registered: StoredState | None, claim: Claim) -> int:
+def find_next_state_number(registered: StoredState | None, claim: Claim) -> int:
     """Return the number of the next state that an attempt stores, from 1.
 
     Args:
@@ -161,11 +163,11 @@ def drop_older(store: Store, prefix: str, fence: int, number: int) -> None:
     """Delete everything that a job stored under `prefix` before this state, registered or not."""
     # Listed to the end first, since deletions could disturb the listing.
     for info in list(store.list(prefix)):
-        if order_of(info.key) < (fence, number):
+        if parse_snapshot_order(info.key) < (fence, number):
             store.delete(info.key)
 
 
-def fetch(db: Database, store: Store, claim: Claim, folder: Path) -> Path | None:
+def fetch_snapshot(db: Database, store: Store, claim: Claim, folder: Path) -> Path | None:
     """Copy the job's snapshot into `folder` and return the folder.
 
     Return None if there is none to resume from. A snapshot that is damaged, or has another recipe,

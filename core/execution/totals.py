@@ -35,7 +35,7 @@ def is_covered(part: Part) -> bool:
 
 
 def make_key(parts: Iterable[Part]) -> str:
-    """Return a digest of those parts of a version and its ancestors that totals represent."""
+    """Return a digest of the parts of a version and its ancestors that totals stand for."""
     # Deleted features change the key, so that totals with them are never used again.
     covered = sorted((part.name, part.sha256) for part in parts if is_covered(part))
     return hashlib.sha256(json.dumps(covered).encode()).hexdigest()

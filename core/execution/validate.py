@@ -32,10 +32,10 @@ from core.execution.batch_traces import compare_with_earlier
 from core.failpoints import hit_failpoint
 from core.ingest.decoding.decoder import SMALL_SIDE
 from core.ingest.decoding.resizing import Resizing
-from core.ingest.findings.contradictions import require_none
-from core.ingest.first_report import after_decoding
+from core.ingest.findings.contradictions import require_no_contradictions
+from core.ingest.first_report import complete_first_report
 from core.ingest.ingest import Ingested, IngestOptions, Monitor, ingest_archive
-from core.ingest.layout import reading_of
+from core.ingest.layout import parse_stored_reading
 from core.ingest.limits import Limits
 from core.jobs.fence import Claim, lock_claimed_job
 from core.packaged import imagenet_base, packaged_base
@@ -68,7 +68,7 @@ def validate_archive(
     Raises:
         StoreCorrupt: the stored archive is damaged.
         Rejected: the batch is unusable; `extra["report"]` says why. The caller calls
-            `claim.reject`.
+            `claim.reject_job`.
         LeaseLost: the claim is no longer the job's; nothing was changed.
         WrongState: a stop was requested meanwhile; nothing was changed.
     """
@@ -87,7 +87,7 @@ def validate_archive(
     blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
     made = compare_with_earlier(db, blobs, model, task.number, made, near=policy != "off")
     # A contradiction with an earlier task shows only now that the pixels are known.
-    require_none(made.report)
+    require_no_contradictions(made.report)
     files = [made.train, made.held_out, made.traces]
     # With the link, the job need not download what it learns from next.
     digests = [blobs.put_file(path, link=True)[0] for path in files]
@@ -151,7 +151,7 @@ def decode_batch(
         channels=int(model.image["channels"]),
         limits=Limits.from_settings(settings),
         resizing=Resizing.from_json(model.image),
-        reading=reading_of(archive.report.get("reading"), archive.classes),
+        reading=parse_stored_reading(archive.report.get("reading"), archive.classes),
         allowed_classes=model.classes if model.scenario == "data" else None,
         duplicates=archive.report.get("duplicates_policy", "keep"),
         processes=settings.threads,
@@ -163,10 +163,10 @@ def decode_batch(
         # classes.
         raise Rejected(error.detail, fields=error.fields, extra=error.extra) from error
     except Rejected as error:
-        error.extra["report"] = after_decoding(archive.report, error.extra["report"])
+        error.extra["report"] = complete_first_report(archive.report, error.extra["report"])
         raise
     hit_failpoint("ingest-decoded")
-    report = after_decoding(archive.report, made.report)
+    report = complete_first_report(archive.report, made.report)
     advice = advise_small_base(model.base, model.image["size"], made)
     if advice:
         report["notes"] = [*report["notes"], *advice]

@@ -16,7 +16,7 @@ WAIT_S = 10.0
 _LEASED = sorted(str(state) for state in LEASED)
 
 
-def stored_or_mine(
+def find_weights_or_take_turn(
     db: Database, blobs: Blobs, claim: Claim, repository: str, limit: int
 ) -> Weights | None:
     """Return the weights if they are stored; None if this job must fetch them, and no other will.
@@ -53,7 +53,7 @@ def stored_or_mine(
         return None
 
 
-def end_turn(db: Database, claim: Claim) -> None:
+def end_fetch_turn(db: Database, claim: Claim) -> None:
     """Record that this job fetches nothing any more, and let waiting jobs look again at once."""
     with db.write() as session:
         session.execute(update(Weights).where(Weights.job_id == claim.job_id).values(job_id=None))

@@ -11,7 +11,7 @@ from pathlib import Path
 from core.contract.architecture import Image
 from core.contract.catalogue import Catalogue
 from core.contract.manifest import Manifest
-from core.export.image_reader import FIRST, decoding_of
+from core.export.image_reader import FIRST, get_decoding_version
 
 _FOLDER = Path(__file__).parent / "loading"
 _BEGINS = "# The card begins here.\n"
@@ -58,7 +58,7 @@ def image_code(image: Image) -> str:
 
     It follows the code of `loading_code` in a card.
     """
-    if decoding_of(image) != FIRST:
+    if get_decoding_version(image) != FIRST:
         return _require_card_part("read_images_2")
     code = _require_card_part("read_images")
     if image.crop is not None:

@@ -15,7 +15,7 @@ FIRST, SECOND = 1, 2
 _FOLDER = Path(__file__).parents[1] / "ingest" / MODULE
 
 
-def decoding_of(image: Image) -> int:
+def get_decoding_version(image: Image) -> int:
     """Return the decoding version of a version's images."""
     number = image.decoding or FIRST
     assert number in (FIRST, SECOND), f"no export knows the decoding {number}"
@@ -24,7 +24,7 @@ def decoding_of(image: Image) -> int:
 
 def reader_files(image: Image) -> dict[str, str]:
     """Return name in the download → text; the result is empty for the first decoding."""
-    if decoding_of(image) == FIRST:
+    if get_decoding_version(image) == FIRST:
         return {}
     # Sorted, since the order of entries changes the bytes of the download.
     files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.py"))}

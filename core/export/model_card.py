@@ -11,10 +11,10 @@ from pydantic import JsonValue
 
 from core.contract.document import JsonObject
 from core.contract.manifest import Manifest
-from core.contract.pretrained import pretrained_of
+from core.contract.pretrained import build_pretrained
 from core.export.card_code import find_family, image_code, loading_code
 from core.export.format import Version
-from core.export.image_reader import FIRST, decoding_of
+from core.export.image_reader import FIRST, get_decoding_version
 
 SHOWN_CLASSES = 50
 # As in `core.learning.precision`, which cannot be imported without torch.
@@ -79,7 +79,7 @@ def build_config(version: Version) -> JsonObject:
         )
     if find_family(manifest, version.catalogue) == "timm":
         name = str(manifest.architecture.hyper["model"])
-        weights = pretrained_of(name, version.catalogue["pretrained"][name])
+        weights = build_pretrained(name, version.catalogue["pretrained"][name])
         content["timm"] = dict(weights.build_timm_arguments(manifest.image.size))
     return content
 
@@ -141,7 +141,7 @@ def _describe_usage(version: Version) -> list[str]:
         predict = predict.replace(name, text)
     predict = image_code(manifest.image) + predict.rstrip()
     needs = "Needs pillow and numpy as well:"
-    if decoding_of(manifest.image) != FIRST:
+    if get_decoding_version(manifest.image) != FIRST:
         needs = (
             "Needs pillow, numpy and, for HEIC, pi-heif as well; `image_file.py` is the "
             "service's own reader:"

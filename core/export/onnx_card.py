@@ -10,7 +10,7 @@ from core.contract.document import JsonObject
 from core.contract.jobs.export_job import INPUT, OPSET, output_name, sure_name
 from core.contract.manifest import BaseOrigin, Manifest
 from core.contract.responses.versions.sure import SureOut
-from core.export.image_reader import FIRST, decoding_of
+from core.export.image_reader import FIRST, get_decoding_version
 from core.export.model_card import escape_inline
 
 _CODE = Path(__file__).parent / "loading" / "onnx_run.py"
@@ -86,14 +86,14 @@ def render_readme(manifest: Manifest) -> str:
         "```",
         "",
     ]
-    if decoding_of(image) == FIRST:
+    if get_decoding_version(image) == FIRST:
         readme_lines += ["Images of 16 or 32 bits a channel are to be saved with 8 first.", ""]
     return "\n".join(readme_lines)
 
 
 def build_code(image: Image) -> str:
     """Return Python code that predicts for an image file."""
-    if decoding_of(image) != FIRST:
+    if get_decoding_version(image) != FIRST:
         text = _SECOND_CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
         numbers = f"{image.size}, {image.channels}, {image.crop!r}, {image.interpolation!r}"
         return _replace_once(
@@ -113,7 +113,7 @@ def build_code(image: Image) -> str:
 
 def _describe_code(image: Image) -> list[str]:
     """Return sentences that describe the code and its requirements."""
-    if decoding_of(image) == FIRST:
+    if get_decoding_version(image) == FIRST:
         return [
             "Needs onnxruntime, pillow and numpy. Save it as `run.py` beside `model.onnx`; `python "
             "run.py photo.jpg` prints the most probable labels. The photo is turned, resized and "

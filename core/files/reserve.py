@@ -50,7 +50,7 @@ def make_file(data_dir: Path, size: int) -> bool:
     return True
 
 
-def release(data_dir: Path) -> bool:
+def release_reserve(data_dir: Path) -> bool:
     """Remove the reserve file to make room for small writes; return False if it did not exist."""
     try:
         (data_dir / NAME).unlink()
@@ -64,7 +64,7 @@ def release(data_dir: Path) -> bool:
 
 def release_if_full(data_dir: Path) -> bool:
     """Remove the reserve file if the disk of the data directory is full; return whether it did."""
-    return is_full(data_dir) and release(data_dir)
+    return is_full(data_dir) and release_reserve(data_dir)
 
 
 def is_full(data_dir: Path) -> bool:

@@ -114,7 +114,9 @@ NOTHING = FirstLook(0, 0, 0, ())
 """Result for a batch without image files."""
 
 
-def look_at(contents: Contents, fetch: Fetch, limits: Limits, *, in_order: bool) -> FirstLook:
+def look_at_images(
+    contents: Contents, fetch: Fetch, limits: Limits, *, in_order: bool
+) -> FirstLook:
     """Look at images of a batch.
 
     Args:

@@ -9,7 +9,7 @@ NAMES_AND_SIZES: Literal["names and sizes"] = "names and sizes"
 IMAGES: Literal["images"] = "images"
 
 
-def first_report(
+def build_first_report(
     ignored: int,
     ignored_files: Sequence[FileReason],
     notes: Sequence[str],
@@ -36,7 +36,7 @@ def first_report(
     }
 
 
-def after_decoding(first: BatchReport, decoded_report: BatchReport) -> BatchReport:
+def complete_first_report(first: BatchReport, decoded_report: BatchReport) -> BatchReport:
     """Return the report made by decoding, with the fields that only the submit knew."""
     submitted: BatchReport = {}
     if "classes" in first:

@@ -23,15 +23,15 @@ from core.ingest.decoding.archive_decoding import UNMONITORED, Decoding, Monitor
 from core.ingest.decoding.pool import Pool, Stopped, default_processes
 from core.ingest.decoding.resizing import USUAL, Resizing
 from core.ingest.findings import contradictions
-from core.ingest.findings.batch_data import measure_balance, near_duplicates
-from core.ingest.findings.equal_images import find_equal
+from core.ingest.findings.batch_data import find_near_duplicates, measure_balance
+from core.ingest.findings.equal_images import find_equal_images
 from core.ingest.findings.traces import Traces, write_traces
 from core.ingest.inspect import check_size, open_read_only
 from core.ingest.layout import USUAL as USUAL_READING
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
 from core.ingest.names import quote
-from core.ingest.readers.registry import reader_of
+from core.ingest.readers.registry import get_reader
 from core.ingest.report import Decoded, judge_batch, warn_leak
 from core.statistics import near
 
@@ -139,7 +139,7 @@ def ingest_archive(
         pool.start_decoder()
         with open_read_only(archive) as fd:
             check_size(fd, limits)
-            reader = reader_of(media_type).with_names(reading.options.names)
+            reader = get_reader(media_type).with_names(reading.options.names)
             listed, source = reader.open(fd, archive.absolute(), limits, scratch)
             contents = listed.laid_out(limits, reading)
         classes = contents.layout.classes
@@ -303,15 +303,17 @@ def _build_data_report(
     write_traces(out_dir / TRACES, traces)
     # Without classes and parts: bytes that are repeated anywhere are no near duplicates.
     nothing = np.zeros(len(rows), np.int64)
-    same = find_equal(
+    same = find_equal_images(
         decoded.digests[rows], nothing, nothing.astype(np.bool_), np.ones(len(rows), np.bool_)
     )
-    duplicates = near_duplicates(traces, same.repeated)
-    report.update(contradictions.find_within(traces, picture_of(parts), rows).to_report())
+    duplicates = find_near_duplicates(traces, same.repeated)
+    report.update(
+        contradictions.find_batch_contradictions(traces, make_pixel_reader(parts), rows).to_report()
+    )
     return {"conflicts": report["conflicts_count"], "near_duplicates": duplicates}
 
 
-def picture_of(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int], Images]:
+def make_pixel_reader(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int], Images]:
     """Return a function from an image's row in the traces to its pixels.
 
     Args:

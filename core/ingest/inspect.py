@@ -13,10 +13,10 @@ from pathlib import Path
 from core.contract.reports.report import DuplicatesPolicy, EntryReason, FileReason, StoredReading
 from core.errors import ArchiveInvalid, ArchiveTooLarge
 from core.ingest.content import digest_content
-from core.ingest.first_look import NOTHING, FirstLook, look_at
-from core.ingest.layout import USUAL, Reading, stored_reading
+from core.ingest.first_look import NOTHING, FirstLook, look_at_images
+from core.ingest.layout import USUAL, Reading, build_stored_reading
 from core.ingest.limits import Limits
-from core.ingest.readers.registry import reader_of
+from core.ingest.readers.registry import get_reader
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ def inspect_archive(
     """
     with open_read_only(path) as fd:
         check_size(fd, limits)
-        reader = reader_of(media_type).with_names(reading.options.names)
+        reader = get_reader(media_type).with_names(reading.options.names)
         contents = reader.list_contents(fd, limits).laid_out(limits, reading)
         fetch = reader.make_fetcher(fd, contents, limits)
-        first_look = look_at(contents, fetch, limits, in_order=reader.is_packed_whole)
+        first_look = look_at_images(contents, fetch, limits, in_order=reader.is_packed_whole)
         # Before the digest, which reads every image: most unusable batches end here.
         first_look.require_enough(reading.options.max_bad)
         content = digest_content(
@@ -113,7 +113,7 @@ def inspect_archive(
         tuple(layout.ignored_files),
         (*layout.warnings, *first_look.build_warnings()),
         not contents.arrays,
-        stored_reading(reading.options, layout.decided_by),
+        build_stored_reading(reading.options, layout.decided_by),
         tuple(layout.bad_entries),
         layout.bad_entries_count,
         first_look,

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from core.contract.reports.report import EntryReason, FileReason, StoredReading
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid
 from core.ingest.limits import REPORT_FILES, REPORT_ROWS, Limits
-from core.ingest.names import label_of, quote
+from core.ingest.names import normalise_label, quote
 from core.ingest.rules.entries import ReadingOptions, RuleError
 from core.ingest.rules.levels import Known
 from core.ingest.rules.names import CSV_NAME
 from core.ingest.rules.options import read_options, write_options
 from core.ingest.rules.plan import IGNORED, no_known, plan_batch, require_training
-from core.text.steps import as_parameters
+from core.text.steps import convert_to_parameters
 
 __all__ = ["IGNORED", "Layout", "Reading", "build_layout"]
 
@@ -55,12 +55,12 @@ class Reading:
 USUAL = Reading()
 
 
-def stored_reading(options: ReadingOptions, known_classes: Collection[str]) -> StoredReading:
+def build_stored_reading(options: ReadingOptions, known_classes: Collection[str]) -> StoredReading:
     """Return the data stored with a batch, so that it is read the same way again."""
     return {"options": write_options(options), "known": sorted(known_classes)}
 
 
-def reading_of(stored: StoredReading | None, classes: Collection[str]) -> Reading:
+def parse_stored_reading(stored: StoredReading | None, classes: Collection[str]) -> Reading:
     """Return the reading stored with a batch; `classes` are its labels, for batches stored without
     one."""
     if stored is None:
@@ -143,7 +143,7 @@ def build_layout(
         )
     for label in plan.classes:
         # Only for its errors: the rules have normalised the labels.
-        label_of(label, f"the folder {quote(label)}")
+        normalise_label(label, f"the folder {quote(label)}")
     layout = Layout(
         plan.kind,
         plan.classes,
@@ -153,7 +153,7 @@ def build_layout(
         [{"path": path, "reason": reason} for path, reason in plan.ignored_files[:REPORT_FILES]],
         plan.notes,
         # The rules name options as on a command line; requests have parameters.
-        [as_parameters(text) for text in plan.warnings + plan.left_out_warnings],
+        [convert_to_parameters(text) for text in plan.warnings + plan.left_out_warnings],
         plan.decided_by,
         [{"where": where, "reason": reason} for where, reason in plan.bad_entries[:REPORT_ROWS]],
         len(plan.bad_entries),
@@ -173,5 +173,5 @@ def _convert_errors() -> Iterator[None]:
             for remedy in error.remedies
         ]
         raise _ERRORS[error.kind](
-            as_parameters(str(error)), extra={"remedies": remedies} if remedies else None
+            convert_to_parameters(str(error)), extra={"remedies": remedies} if remedies else None
         ) from error

@@ -66,7 +66,7 @@ class Unpackable(Exception):
     """A member that does not unpack to what its archive declares."""
 
 
-def read(fd: int, offset: int, packed: int, size: int, method: int, crc: int) -> bytes:
+def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: int) -> bytes:
     """Return the unpacked bytes of one file; at most `size` + 1 of them are held.
 
     Raises Damaged for a broken stream or checksum, SizeMismatch if the size is not the declared
@@ -93,13 +93,13 @@ def read(fd: int, offset: int, packed: int, size: int, method: int, crc: int) ->
 
 
 def read_begin(fd: int, members: Members, i: int, most: int) -> bytes:
-    """Return the first `most` bytes of a file, checked as by `read` if these are all.
+    """Return the first `most` bytes of a file, checked as by `read_member` if these are all.
 
-    Raises as `read` does.
+    Raises as `read_member` does.
     """
     packed, size, method = members.packed[i], members.sizes[i], members.methods[i]
     if size <= most:
-        return read(fd, members.offsets[i], packed, size, method, members.crcs[i])
+        return read_member(fd, members.offsets[i], packed, size, method, members.crcs[i])
     data = os.pread(fd, min(packed, most), members.offsets[i])
     if method != DEFLATED:
         return data
@@ -155,7 +155,7 @@ def _inflate_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
         raise Unpackable from error
 
 
-def unpack_to(fd: int, members: Members, i: int, out: int) -> None:
+def unpack_member(fd: int, members: Members, i: int, out: int) -> None:
     """Copy a member's unpacked bytes to the descriptor `out` in blocks of 1 MiB.
 
     Raises ArchiveHostile if the size is not the declared one, ArchiveInvalid if the file is

@@ -12,7 +12,14 @@ from core.ingest.limits import MAX_DEPTH, MAX_LABEL_CHARS, MAX_NAME_BYTES
 from core.ingest.rules.names import ARCHIVE_SUFFIXES, MAC_ICON, SHOWN_ICON, is_no_image, quote
 from core.text import characters
 
-__all__ = ["ARCHIVE_MAGIC", "MAGIC_BYTES", "label_of", "path_of", "quote", "refuse_nested"]
+__all__ = [
+    "ARCHIVE_MAGIC",
+    "MAGIC_BYTES",
+    "normalise_entry_path",
+    "normalise_label",
+    "quote",
+    "refuse_nested",
+]
 
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -26,7 +33,7 @@ ARCHIVE_MAGIC = (b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b\x08", b"7z\xbc\xaf\x27
 MAGIC_BYTES = 8
 
 
-def path_of(raw: str) -> str:
+def normalise_entry_path(raw: str) -> str:
     """Check the path of an entry and return it in NFC without `.` and empty parts.
 
     Raises ArchiveHostile for absolute paths, drives, `..`, backslashes, control characters, and
@@ -76,7 +83,7 @@ def refuse_nested(name: str, first_bytes: bytes) -> None:
         raise ArchiveHostile(f"The entry {quote(name)} is itself an archive; unpack it first.")
 
 
-def label_of(text: str, where: str) -> str:
+def normalise_label(text: str, where: str) -> str:
     """Return the label in NFC, with its case, without surrounding blanks.
 
     `where` names the place in a message. Raises LabelsInvalid if the label is empty, longer than

@@ -10,9 +10,17 @@ from pathlib import Path
 from typing import ClassVar
 
 from core.errors import ArchiveHostile
+from core.ingest.formats import Format
 from core.ingest.layout import USUAL, Layout, Reading, build_layout
 from core.ingest.limits import Limits
-from core.ingest.members import Damaged, Members, SizeMismatch, read, read_begin, unpack_blocks
+from core.ingest.members import (
+    Damaged,
+    Members,
+    SizeMismatch,
+    read_begin,
+    read_member,
+    unpack_blocks,
+)
 from core.ingest.names import quote
 from core.ingest.rules.entries import RuleError
 from core.ingest.rules.tables import MAX_TABLE_BYTES
@@ -70,19 +78,28 @@ class Reader:
     Attributes:
         name: name stored with a task, at most 32 characters.
         media_types: types accepted as Content-Type, the preferred one first.
+        endings, marks: see `core.ingest.formats.Format`; the client and the pages know its files by
+            them.
         special_of: name of the format that this one is a special case of, as an npz is a zip.
             Either may be declared.
     """
 
     name: ClassVar[str]
     media_types: ClassVar[tuple[str, ...]]
+    endings: ClassVar[tuple[str, ...]]
+    marks: ClassVar[tuple[tuple[int, bytes], ...]] = ()
     special_of: ClassVar[str | None] = None
     is_packed_whole: ClassVar[bool] = False
     """True if files can only be read from front to back."""
 
+    @property
+    def format(self) -> Format:
+        """The format as its files show it."""
+        return Format(self.endings, self.marks)
+
     def sniff(self, first: bytes) -> bool:
-        """Return whether an upload with these first bytes (up to 1024) has this format."""
-        raise NotImplementedError
+        """Return True if an upload with these first bytes (up to 1024) has this format."""
+        return self.format.has_mark(first)
 
     def with_names(self, encoding: str) -> "Reader":
         """Return a reader that uses an encoding for names that do not state theirs.
@@ -149,7 +166,7 @@ def small_file(fd: int, members: Members, i: int) -> bytes:
             f"The entry {quote(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large"
         )
     try:
-        return read(
+        return read_member(
             fd,
             members.offsets[i],
             members.packed[i],

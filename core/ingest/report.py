@@ -20,7 +20,7 @@ from core.ingest.decoding.decoder import (
 )
 from core.ingest.decoding.pool import DEADLY, IMAGE_CPU_S
 from core.ingest.findings import equal_images
-from core.ingest.first_report import IMAGES, first_report
+from core.ingest.first_report import IMAGES, build_first_report
 from core.ingest.layout import Layout
 from core.ingest.limits import BAD_SHARE, REPORT_ROWS
 from core.ingest.names import quote
@@ -76,7 +76,7 @@ def judge_batch(
             f"{profiles} image{'s have' if profiles > 1 else ' has'} a colour profile that is "
             "damaged or for other channels; it was ignored"
         )
-    equal = equal_images.find_equal(decoded.digests, decoded.labels, decoded.test, good)
+    equal = equal_images.find_equal_images(decoded.digests, decoded.labels, decoded.test, good)
     dropped = equal.repeated if policy == "drop" else np.zeros(len(good), np.bool_)
     report: BatchReport = {
         **_build_report(rejected, len(bad), layout, notes),
@@ -119,7 +119,9 @@ def _read_reasons(decoded: Decoded, rows: list[int]) -> list[FileReason]:
     return reasons
 
 
-def too_many_crashes(crashed: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
+def build_crash_refusal(
+    crashed: list[int], names: Callable[[int], str], layout: Layout
+) -> Rejected:
     """Return the refusal of a batch whose images crashed too many decoders; `crashed`: their
     rows."""
     report = _build_stopped_report(crashed, names, layout, "too many images crashed the decoder")
@@ -130,7 +132,7 @@ def too_many_crashes(crashed: list[int], names: Callable[[int], str], layout: La
     )
 
 
-def too_slow(crashed: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
+def build_slow_refusal(crashed: list[int], names: Callable[[int], str], layout: Layout) -> Rejected:
     """Return the refusal of a batch whose images took decoders too long; `crashed`: their rows."""
     report = _build_stopped_report(crashed, names, layout, "the images took too long")
     return Rejected(
@@ -153,7 +155,7 @@ def _build_report(
     rejected: list[FileReason], count: int, layout: Layout, notes: Sequence[str]
 ) -> BatchReport:
     return {
-        **first_report(
+        **build_first_report(
             layout.ignored,
             layout.ignored_files,
             notes,

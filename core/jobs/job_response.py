@@ -187,7 +187,7 @@ class Aside:
     device: MissingDevice | None = None
 
 
-def to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
+def job_to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
     """Return a job in the JSON form of the API."""
     return {
         "id": job.id,
@@ -225,7 +225,7 @@ def build_etag(job: JobLike, aside: Aside) -> str:
 
 def encode_job(job: JobLike, aside: Aside) -> bytes:
     """Return the bytes of a job's response; equal ETags mean equal bytes."""
-    return json.dumps(to_json(job, aside), separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps(job_to_json(job, aside), separators=(",", ":"), ensure_ascii=False).encode()
 
 
 class EncodedJobs:
@@ -263,7 +263,7 @@ def build_job_response(
     session.flush()
     with_base = [] if model is None or model.base_job is not None else [job.model_id]
     unstopped = [] if may_be_stopped else [job.model_id]
-    return to_json(job, find_asides(session, [job], with_base, unstopped)[job.id])
+    return job_to_json(job, find_asides(session, [job], with_base, unstopped)[job.id])
 
 
 def is_stopped(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:

@@ -25,7 +25,7 @@ POINTS = 600
 
 @dataclass(frozen=True)
 class Line:
-    """A log line."""
+    """A line of a job's log."""
 
     at: str
     level: str
@@ -71,7 +71,7 @@ def read_story(db: Database, actor: Actor, job_id: str) -> Story:
         NotFound: the caller sees no such job.
     """
     # First, since it refuses a job that the caller does not see; the queries below do not.
-    job = jobs.read(db, actor, job_id)
+    job = jobs.read_job(db, actor, job_id)
     with db.read() as session:
         name = session.get_one(Model, job["model"]).name
         newest = _find_newest_events(session, job["id"], None, 1)

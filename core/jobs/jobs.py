@@ -20,7 +20,7 @@ from core.database.states import Action, State
 from core.database.tables import Job, Model, Task
 from core.errors import Invalid, NotFound
 from core.ids import is_id, new_id
-from core.jobs.job_response import build_job_response, find_asides, to_json
+from core.jobs.job_response import build_job_response, find_asides, job_to_json
 from core.lineage import lineage
 from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_action
@@ -74,11 +74,11 @@ def list_jobs(
             query = query if state is None else query.where(Job.state == state)
         jobs: Page[Job] = read_page(session, query, Job.id, limit, cursor, descending=True)
         job_asides = find_asides(session, jobs.rows)
-        items = [to_json(job, job_asides[job.id]) for job in jobs.rows]
+        items = [job_to_json(job, job_asides[job.id]) for job in jobs.rows]
         return {"items": items, "next_cursor": jobs.next_cursor}
 
 
-def read(db: Database, actor: Actor, job_id: str) -> JobOut:
+def read_job(db: Database, actor: Actor, job_id: str) -> JobOut:
     """Return one job.
 
     Raises:
@@ -116,7 +116,7 @@ def apply_action(db: Database, actor: Actor, job_id: str, action: Action) -> Job
         return build_job_response(session, job)
 
 
-def new_job(
+def build_task_job(
     model: Model,
     task: Task,
     override: RecipePatch,
@@ -129,7 +129,7 @@ def new_job(
 
     The caller holds the lock on the model's row.
     """
-    job = beside_the_line(model, Kind.LEARN, override, recipe, now)
+    job = build_job_without_task(model, Kind.LEARN, override, recipe, now)
     job.task_id, job.task_number = task.id, task.number
     job.place, job.again = model.next_place, retry_of is not None
     job.retry_of = retry_of
@@ -151,7 +151,7 @@ def set_resources(job: Job) -> None:
         job.snapshot = job.resume_on = None  # the sweep removes the files of the snapshot
 
 
-def beside_the_line(
+def build_job_without_task(
     model: Model, kind: str, override: RecipePatch, recipe: RecipeOut, now: float
 ) -> Job:
     """Return a queued job that learns no task and waits for none.

@@ -118,6 +118,6 @@ def _count_past(session: Session) -> _Past:
 
 
 def _by_state(session: Session, states: list[str]) -> dict[str, int]:
-    """Count the jobs in these states."""
+    """Count jobs in each of these states."""
     query = select(Job.state, func.count()).where(Job.state.in_(states)).group_by(Job.state)
     return {state: count for state, count in session.execute(query)}

@@ -11,7 +11,7 @@ from core.requests.audit import Entry, record_action
 from core.usage import quota
 
 
-def run_again(
+def queue_job_again(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
     """Queue the job again; return True if there is new work to do.
@@ -33,5 +33,5 @@ def run_again(
     data: AuditData = {"from": str(former_state), "to": job.state}
     record_action(session, actor, Entry("job.retry", job.id, data, model=model.id), now)
     session.flush()
-    quota.take_turn(session, model.owner_id, max_open_jobs)
+    quota.take_job_room(session, model.owner_id, max_open_jobs)
     return True

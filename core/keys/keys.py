@@ -42,7 +42,7 @@ _PREFIX_LENGTH = 12
 _KEY = re.compile(rf"pk_([a-z0-9]{{{_PREFIX_LENGTH}}})_[A-Za-z0-9_-]{{43}}")
 
 
-def prefix_of(secret: str) -> str | None:
+def parse_key_prefix(secret: str) -> str | None:
     """Return the public prefix of a key's text, or None if it does not look like a key."""
     match = _KEY.fullmatch(secret)
     return match.group(1) if match else None
@@ -54,12 +54,12 @@ def digest_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def matches(secret: str, stored_hash: str) -> bool:
+def is_key_of_digest(secret: str, stored_hash: str) -> bool:
     """Return True if a key's text belongs to a stored digest; takes constant time."""
     return hmac.compare_digest(digest_secret(secret), stored_hash)
 
 
-def new_secret() -> tuple[str, str]:
+def create_secret() -> tuple[str, str]:
     """Return the text of a new random key, and its prefix."""
     prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX_LENGTH))
     return f"pk_{prefix}_{secrets.token_urlsafe(32)}", prefix
@@ -82,7 +82,7 @@ class RequestedKey:
     wanted: predict_keys.Wanted = predict_keys.NOTHING
 
 
-def create(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
+def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
     """Create a key for the owner of that name.
 
     A name that is new creates its owner. A key of scope predict always belongs to the owner of its
@@ -128,7 +128,7 @@ def create(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
         bound: KeyBound | None = None
         if model is not None:
             bound = predict_keys.build_bound(
-                predict_keys.bind(session, key, model, wanted), model.name, now
+                predict_keys.bind_key(session, key, model, wanted), model.name, now
             )
             data |= {"model": model.id, "alias": bound["alias"]}
         record_action(session, actor, Entry("key.create", key.id, data), now)
@@ -150,7 +150,7 @@ def list_keys(
         return {"items": items, "next_cursor": rows.next_cursor}
 
 
-def revoke(db: Database, actor: Actor, key_id: str) -> None:
+def revoke_key(db: Database, actor: Actor, key_id: str) -> None:
     """Revoke a key at once, and end the sessions that were opened with it.
 
     Repeating the call changes nothing.
@@ -222,7 +222,7 @@ def _add_key(
     session: Session, owner: Owner, *, name: str, scope: str, expires: float | None, now: float
 ) -> tuple[Key, str]:
     """Add a key and return it with its text."""
-    secret, prefix = new_secret()
+    secret, prefix = create_secret()
     key = Key(
         id=new_id("key"),
         owner_id=owner.id,

@@ -140,7 +140,7 @@ def find_bound(
     return session.get_one(Owner, model.owner_id), model
 
 
-def bind(session: Session, key: Key, model: Model, wanted: Wanted) -> PredictKey:
+def bind_key(session: Session, key: Key, model: Model, wanted: Wanted) -> PredictKey:
     """Add the row that binds a new key to its model, alias and limits."""
     row = PredictKey(
         key_id=key.id,

@@ -25,8 +25,8 @@ MOST = 20
 
 
 def bind_to_place(token: str, place: str) -> str:
-    """Return a token combined with the place where it is valid, as `digest_token` and `end` expect
-    it.
+    """Return a token combined with the place where it is valid, as `digest_token` and `end_session`
+    expect it.
 
     Args:
         place: host and port, as the browser sends them in `Host`.
@@ -40,7 +40,7 @@ def digest_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def begin(db: Database, secret: str, place: str) -> str:
+def begin_session(db: Database, secret: str, place: str) -> str:
     """Log in with a key, and return the token without its place; it is never shown again.
 
     Args:
@@ -50,7 +50,7 @@ def begin(db: Database, secret: str, place: str) -> str:
         NotAuthenticated: the key is unknown, revoked or expired.
         NotAllowed: a key of this scope opens no pages.
     """
-    prefix = keys.prefix_of(secret)
+    prefix = keys.parse_key_prefix(secret)
     if prefix is None:
         raise NotAuthenticated(
             "This is no Perennial key: it begins with pk_ and has 59 characters."
@@ -85,7 +85,7 @@ def begin(db: Database, secret: str, place: str) -> str:
     return token
 
 
-def end(db: Database, token: str) -> None:
+def end_session(db: Database, token: str) -> None:
     """Log out; an unknown token (with its place) changes nothing."""
     with db.write() as session:
         row = session.get(UserSession, digest_token(token))
@@ -105,7 +105,7 @@ def _require_key(session: Session, prefix: str, secret: str, now: float) -> Key:
     """
     key = session.scalars(select(Key).where(Key.prefix == prefix)).first()
     # Always compare, so that an unknown prefix takes as long as a wrong secret.
-    right = keys.matches(secret, "0" * 64 if key is None else key.hash)
+    right = keys.is_key_of_digest(secret, "0" * 64 if key is None else key.hash)
     if key is None or not right or key.revoked_at is not None or (key.expires_at or now + 1) <= now:
         raise NotAuthenticated("The key is unknown, revoked or expired.")
     if key.scope == "scrape":

@@ -94,7 +94,7 @@ class Numerics:
             show = warnings.showwarning
 
             def record_operation(message: Warning | str, *arguments: Any, **named: Any) -> None:
-                name = operation_of(str(message))
+                name = parse_reported_operation(str(message))
                 if name is None:
                     show(message, *arguments, **named)
                 elif name not in self.operations:
@@ -106,7 +106,7 @@ class Numerics:
             yield
 
 
-def operation_of(warning: str) -> str | None:
+def parse_reported_operation(warning: str) -> str | None:
     """Return the operation that torch reports as without a deterministic kernel.
 
     Returns None for any other warning.

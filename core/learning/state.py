@@ -142,7 +142,7 @@ class State:
             self[kind].load(parts.get(kind, {}), json.get(kind, {}), device)
 
 
-def by_type(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+def group_by_type(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     """Regroup a snapshot's tensors `<type>/<name>` to type → tensors by name."""
     parts: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():

@@ -36,7 +36,7 @@ def knows_one_class(manifest: Manifest) -> bool:
     return sum(map(len, heads or [manifest.classes or []])) == 1
 
 
-def with_task(manifest: Manifest, number: int) -> list[int]:
+def add_taught_task(manifest: Manifest, number: int) -> list[int]:
     """Return the tasks of a version that learns task `number` on top of this manifest's version."""
     tasks = list_taught_tasks(manifest)
     # A task that is learned again on top of itself is in the list already.
@@ -86,15 +86,13 @@ def find_lacked_tasks(
 ) -> list[tuple[Task, Standing]]:
     """Return rolled-back and skipped tasks missing in a version taught `tasks`, with standings."""
     query = select(Task).where(Task.model_id == model.id, Task.standing.in_(PASSED_OVER))
-    return lacked_of(session, model, session.scalars(query.order_by(Task.number)), tasks)
+    return select_lacked_tasks(session, model, session.scalars(query.order_by(Task.number)), tasks)
 
 
-def lacked_of(
+def select_lacked_tasks(
     session: Session, model: Model, passed_over: Iterable[Task], tasks: Collection[int]
 ) -> list[tuple[Task, Standing]]:
-    """Return the same as `find_lacked_tasks` for rolled-back and skipped tasks that the caller has
-    read.
-    """
+    """Return those of the given rolled-back and skipped tasks that a version taught `tasks` lacks."""
     missing = [task for task in passed_over if task.number not in tasks]
     # Most versions lack nothing, which costs no further query.
     unfinished = open_tasks(session, model.id) if missing else {}

@@ -13,8 +13,8 @@ from core.database.tables import Job, Measurement, Model, Task, Version
 from core.lineage.coverage import find_lost_tasks, list_taught_tasks
 from core.lineage.gate import Metrics, Place, Production, judge_metrics
 from core.lineage.labels import find_doubt
-from core.lineage.row import row_of
-from core.lineage.sure import sure_of
+from core.lineage.row import read_matrix_row
+from core.lineage.sure import choose_sure_threshold
 from core.statistics.matrix_row import row_figures
 
 
@@ -24,11 +24,11 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
     A change of the model's gate affects only later tasks.
     """
     tasks = list_taught_tasks(version.manifest)
-    row = row_of(session, model.id, version.number)
+    row = read_matrix_row(session, model.id, version.number)
     figures = row_figures(tasks, row, model.scenario)
     own_cell = row.get(version.task_number or 0)
     rise = predicted_rise(session, model.id, version.number)
-    comparison = beside_production(session, model.id, version.number)
+    comparison = read_production_comparison(session, model.id, version.number)
     job = session.get(Job, version.job_id) if version.job_id is not None else None
     metrics = Metrics(
         figures.forgetting,
@@ -36,25 +36,25 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
         figures.acc,
         rise,
         comparison,
-        coverage_of(session, model, version.number),
+        compute_confident_share(session, model, version.number),
         read_losses(session, model.id, version.number),
         read_features(session, model.id, version.number),
         _read_doubt(session, job, version.task_number),
     )
-    limits = limits_of(model, job)
+    limits = get_gate_limits(model, job)
     lacks = find_lost_tasks(session, model, tasks, again=job is not None and job.again)
     parent = version.parent if version.parent is not None else 0
     place = Place(parent, model.head, lacks, model.allow_lost_classes, model.id)
     return judge_metrics(limits or {}, metrics, place)
 
 
-def limits_of(model: Model, job: Job | None) -> GateOut:
+def get_gate_limits(model: Model, job: Job | None) -> GateOut:
     """Return the gate that a job's version is judged by; rows older than a limit lack its name."""
     # Jobs that were submitted before each had its own gate are judged by their model's.
     return model.gate if job is None or job.gate is None else job.gate
 
 
-def beside_production(session: Session, model_id: str, version: int) -> Production | None:
+def read_production_comparison(session: Session, model_id: str, version: int) -> Production | None:
     """Return the stored comparison with production, if the version's gate has that limit."""
     measurement = session.get(Measurement, (model_id, version, NEGATIVE_FLIPS, ALL_TASKS))
     return None if measurement is None else Production(**measurement.detail)
@@ -83,12 +83,12 @@ def _read_doubt(session: Session, job: Job | None, number: int | None) -> str | 
     return find_doubt(session.scalar(task))
 
 
-def coverage_of(session: Session, model: Model, version: int) -> float | None:
+def compute_confident_share(session: Session, model: Model, version: int) -> float | None:
     """Return the share of held-out images that a version predicts with confidence, in [0, 1].
 
     None if the model promises no precision, or nothing was measured.
     """
-    sure = sure_of(session, model, version)
+    sure = choose_sure_threshold(session, model, version)
     return None if sure is None or not sure["images"] else sure["covered"] / sure["images"]
 
 

@@ -52,22 +52,22 @@ def lock_model(session: Session, model_id: str) -> Model:
     return session.get_one(Model, model_id, with_for_update=True, populate_existing=True)
 
 
-def version_of(session: Session, model: Model, number: int) -> Version | None:
+def find_numbered_version(session: Session, model: Model, number: int) -> Version | None:
     """Return the model's version of that number, or None."""
     query = select(Version).where(Version.model_id == model.id, Version.number == number)
     return session.scalars(query).one_or_none()
 
 
-def head_of(session: Session, model: Model) -> Version:
+def find_lineage_head(session: Session, model: Model) -> Version:
     """Return the version that the next task starts from."""
-    head = version_of(session, model, model.head)
+    head = find_numbered_version(session, model, model.head)
     assert head is not None, "a head is a version of its model"
     return head
 
 
-def start_of(session: Session, model: Model) -> Version | None:
+def find_next_start(session: Session, model: Model) -> Version | None:
     """Return the start of the next task, or None while the model waits for its base."""
-    return None if model.base_job is not None else head_of(session, model)
+    return None if model.base_job is not None else find_lineage_head(session, model)
 
 
 def publish_version(
@@ -80,7 +80,7 @@ def publish_version(
     with the next version.
     """
     version.status = "published"
-    owner_events.of_version(session, model, version, now)
+    owner_events.record_version_event(session, model, version, now)
     # Even if production stays where it is, the lineage continues from this version.
     model.head = version.number
     set_standing(task, Standing.LEARNED, now)
@@ -103,7 +103,7 @@ def record_hold(session: Session, model: Model, task: Task, now: float) -> None:
     A task that the lineage head was taught meanwhile remains learned, and a rolled-back one remains
     required.
     """
-    if task.number in list_taught_tasks(head_of(session, model).manifest):
+    if task.number in list_taught_tasks(find_lineage_head(session, model).manifest):
         return
     if model.on_held == STOP:
         set_standing(task, Standing.HELD, now, stops=True)
@@ -153,10 +153,10 @@ def record_job_end(session: Session, job: Job, now: float) -> None:
         reaction = {Standing.REJECTED: model.on_rejected, Standing.FAILED: model.on_failed}.get(to)
         set_standing(task, to, now, stops=reaction == STOP)
     session.flush()
-    judge_again(session, model, now)
+    judge_held_versions(session, model, now)
 
 
-def judge_again(session: Session, model: Model, now: float) -> list[int]:
+def judge_held_versions(session: Session, model: Model, now: float) -> list[int]:
     """Judge held versions again by the standings of tasks now, and publish those that pass.
 
     Return their numbers.
@@ -216,7 +216,7 @@ def promote_version(
     model.head, model.production_follows = target.number, settles or target.number >= head
     if is_held:
         target.status = "published"
-        owner_events.of_version(session, model, target, now)
+        owner_events.record_version_event(session, model, target, now)
         # A new value, since a change inside a JSON column would not be noticed and stored.
         target.gate = {**target.gate, "overruled": {"key": mover.actor, "reason": mover.reason}}
         _move_latest(session, model, target, now)
@@ -278,7 +278,7 @@ def point_alias(
         "previous": previous,
         "cause": mover.cause,
     }
-    owner_events.of_alias(session, model, moved, now)
+    owner_events.record_alias_event(session, model, moved, now)
     return alias
 
 

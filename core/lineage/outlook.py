@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from core.database.states import TERMINAL, State
 from core.database.tables import Alias, Job, Model, Task, Version
 from core.lineage import lineage, words
-from core.lineage.coverage import PASSED_OVER, lacked_of, list_taught_tasks
+from core.lineage.coverage import PASSED_OVER, list_taught_tasks, select_lacked_tasks
 from core.lineage.standing import open_tasks
 
 
@@ -52,7 +52,7 @@ def describe_outlook(
     taught = [] if head is None else list_taught_tasks(head.manifest)
     in_order = sorted(tasks, key=lambda task: task.number)
     passed_over = [task for task in in_order if task.standing in PASSED_OVER]
-    lacked = lacked_of(session, model, passed_over, taught)
+    lacked = select_lacked_tasks(session, model, passed_over, taught)
     missing = [words.describe_missing(model, task, standing) for task, standing in lacked]
     notes = _of_base(session, model) if head is None else []
     stop = next((task for task in in_order if task.stops), None)

@@ -16,14 +16,14 @@ _ROW = select(Result.task, Result.correct, Result.total, Result.best).where(
 )
 
 
-def row_of(session: Session, model_id: str, version: int) -> dict[int, Cell]:
+def read_matrix_row(session: Session, model_id: str, version: int) -> dict[int, Cell]:
     """Return the cells of a version by task."""
     # Without the ORM and with a query built once: a verdict reads thousands of cells.
     cells = session.connection().execute(_ROW, {"model": model_id, "version": version}).all()
     return {task: Cell(correct, total, best) for task, correct, total, best in cells}
 
 
-def best_before(
+def find_best_before(
     session: Session, version: Version, tasks: Iterable[int]
 ) -> dict[int, float | None]:
     """Return the value of `Cell.best` for the next version's cells of `tasks`.
@@ -37,7 +37,7 @@ def best_before(
     while ancestor is not None and (
         remaining := remaining & set(list_taught_tasks(ancestor.manifest))
     ):
-        row = row_of(session, ancestor.model_id, ancestor.number)
+        row = read_matrix_row(session, ancestor.model_id, ancestor.number)
         best_by_task |= {task: row[task].best_with_own() for task in remaining & row.keys()}
         # A cell carries the best value before it, so the newest one suffices.
         remaining -= row.keys()

@@ -9,7 +9,7 @@ from core.database.tables import Measurement, Model
 from core.statistics.sureness import choose_threshold, needed_images
 
 
-def sure_of(session: Session, model: Model, version: int) -> SureOut | None:
+def choose_sure_threshold(session: Session, model: Model, version: int) -> SureOut | None:
     """Return the threshold and coverage that keep the promised precision.
 
     Return None if the model promises nothing.

@@ -81,7 +81,7 @@ def add_version(
         created_at=now,
     )
     session.add(version)
-    owner_events.of_version(session, model, version, now)
+    owner_events.record_version_event(session, model, version, now)
     # The rows of parts refer to this one.
     session.flush()
     for position, part in enumerate(start.parts):
@@ -92,7 +92,7 @@ def add_version(
     return version
 
 
-def of_weights(weights: Pretrained, stored: Weights) -> tuple[StoredPart, Origin]:
+def build_weights_part(weights: Pretrained, stored: Weights) -> tuple[StoredPart, Origin]:
     """Return the part of version 0 made of pretrained weights, and its origin for the manifest."""
     assert stored.sha256 is not None and stored.bytes is not None, "the weights were brought"
     part = StoredPart(name="base", type="base", sha256=stored.sha256, bytes=stored.bytes)

@@ -55,7 +55,9 @@ class Waiting:
     pictures: list[CheckPicture]
 
 
-def of_models(session: Session, models: Sequence[Model]) -> dict[str, list[AttentionOut]]:
+def list_attention_items(
+    session: Session, models: Sequence[Model]
+) -> dict[str, list[AttentionOut]]:
     """Return model id → its items, in a fixed number of queries."""
     by_id = {model.id: model for model in models}
     items = {
@@ -121,7 +123,7 @@ def _find_held_versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[s
     held_ids = [task.id for task in tasks if task.standing == S.HELD]
     query = (
         select(Version)
-        .join(Task, _of_task())
+        .join(Task, _match_task_versions())
         .where(Task.id.in_(held_ids))
         # Manifests are large, and only gates are needed here.
         .options(defer(Version.manifest))
@@ -148,7 +150,7 @@ def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tup
     back = [task.id for task in tasks if task.standing == S.ROLLED_BACK]
     newest = (
         select(func.max(Version.number))
-        .where(_of_task(), Version.status == "published")
+        .where(_match_task_versions(), Version.status == "published")
         .scalar_subquery()
     )
     query = select(Task.model_id, Task.number, newest).where(Task.id.in_(back))
@@ -214,7 +216,7 @@ def _few_pictures(gate: Verdict) -> list[CheckPicture]:
     return list(reversed(once.values()))[:MOST_PICTURES]
 
 
-def _of_task() -> ColumnElement[bool]:
+def _match_task_versions() -> ColumnElement[bool]:
     return and_(Version.model_id == Task.model_id, Version.task_number == Task.number)
 
 

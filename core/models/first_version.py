@@ -9,11 +9,11 @@ from sqlalchemy.orm import Session
 
 from core.bases import packaged
 from core.bases.base_advice import (
-    architecture_of,
     describe_architecture,
+    explain_base_mismatch,
     format_creation_request,
-    other_model,
-    same_pixels,
+    get_base_architecture,
+    is_same_input_shape,
 )
 from core.contract.architecture import Normalisation
 from core.contract.base import BaseVersion
@@ -96,11 +96,11 @@ def _of_upload(
     row = session.scalar(select(Base).where(Base.id == base, actor.filter_visible(Base.owner_id)))
     if row is None:
         raise _bad_base(f"There is no base {base!r}.")
-    base_architecture = architecture_of(row.architecture)
-    if base_architecture != model.architecture or not same_pixels(
+    base_architecture = get_base_architecture(row.architecture)
+    if base_architecture != model.architecture or not is_same_input_shape(
         row.architecture["image"], model.image
     ):
-        raise _bad_base(other_model(row.architecture, model.architecture, model.image))
+        raise _bad_base(explain_base_mismatch(row.architecture, model.architecture, model.image))
     model.image = _with_decoding_of(row.architecture["image"], model.image)
     normalise = _parse_normalisation(row.architecture.get("normalise") or usual)
     part = StoredPart(name="base", type="base", sha256=row.sha256, bytes=row.bytes)
@@ -118,7 +118,9 @@ def _of_version(
     )
     if source_version is None:
         raise _bad_base(f"The model {base['model']!r} has no version {number}.")
-    if source.architecture != model.architecture or not same_pixels(source.image, model.image):
+    if source.architecture != model.architecture or not is_same_input_shape(
+        source.image, model.image
+    ):
         raise _bad_base(
             f"Version {number} of {source.name} has "
             f"{describe_architecture(source.architecture, source.image)}; the model has "

@@ -28,7 +28,7 @@ from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_action
 from core.requests.times import format_rfc3339
 from core.retention.totals import forget_totals
-from core.retention.unused import delete_unused
+from core.retention.unused import delete_unused_digests
 from core.storage import Blobs, Store
 from core.versions.versions import find_version
 
@@ -42,7 +42,7 @@ _STOPPED = frozenset({State.RUNNING, State.PAUSING})
 """States in which a job holds its parent's memory and may still store it."""
 
 
-def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
+def read_memory(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
     """Return the memory of the version that `production` points to, by type of part.
 
     Raises:
@@ -107,7 +107,7 @@ def _find_features(session: Session, version: Version) -> list[Part]:
     return parts
 
 
-def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
+def delete_memory(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
     """Delete the stored images of every version of a model.
 
     Repeating the call changes nothing, but completes a deletion that an outage of the store
@@ -126,7 +126,7 @@ def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -
     keys, digests = done
     for key in keys:
         store.delete(key)
-    delete_unused(db, blobs, digests)
+    delete_unused_digests(db, blobs, digests)
 
 
 def _mark_deleted(

@@ -12,13 +12,13 @@ from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_action
 from core.retention import answers
 from core.retention.totals import forget_totals
-from core.retention.unused import delete_unused
+from core.retention.unused import delete_unused_digests
 from core.storage import Blobs, Store
 from core.tasks import repeats
 from core.usage import stored_bytes
 
 
-def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
+def delete_model(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
     """Cancel the model's jobs, hide it, and remove its images and parts.
 
     A running job ends within its grace period; the sweep removes what it still writes.
@@ -34,7 +34,7 @@ def delete(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -
     archives, digests = done
     for key in archives:
         store.delete(key)
-    delete_unused(db, blobs, digests)
+    delete_unused_digests(db, blobs, digests)
 
 
 def name_of_deleted(db: Database, actor: Actor, model: str) -> str | None:

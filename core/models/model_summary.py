@@ -36,7 +36,7 @@ class _Answering(NamedTuple):
     figures: Mapping[str, float | None] | None
 
 
-def of_models(session: Session, models: Sequence[Model]) -> dict[str, ModelSummary]:
+def build_model_summaries(session: Session, models: Sequence[Model]) -> dict[str, ModelSummary]:
     """Return the summary of each model by model id."""
     ids = [model.id for model in models]
     answering, acc_lines, jobs = (

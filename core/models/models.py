@@ -13,7 +13,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.admission.admission import ANY, Admission, work_of
+from core.admission.admission import ANY, Admission, compute_workload
 from core.admission.applicability import check_next_task
 from core.contract.catalogue import Catalogue
 from core.contract.gate import GateLimits
@@ -33,14 +33,14 @@ from core.models.new_model import (
     NO_LIMITS,
     Limits,
     add_model,
+    build_gate,
+    build_lineage_settings,
+    describe_retained_data,
     find_weights,
-    gate_of,
-    kept_data,
-    line_of,
     make_taken_error,
     require_free_name,
 )
-from core.models.requested_model import asked_model
+from core.models.requested_model import check_model_request
 from core.recipe import start
 from core.recipe.resolve import complete_stored, resolve
 from core.recipe.stored import build_stored_patch
@@ -70,7 +70,7 @@ class Listing:
 PLAIN_LIST = Listing()
 
 
-def create(
+def create_model(
     resources: Resources,
     actor: Actor,
     given: NewModel,
@@ -92,7 +92,9 @@ def create(
         job.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
-    requested = asked_model(resources.catalogue, given, limits.admission, limits.terms.photos)
+    requested = check_model_request(
+        resources.catalogue, given, limits.admission, limits.terms.photos
+    )
     # Before the transaction, since this may write a packaged base into the store.
     begins = find_weights(resources, actor, requested, limits.terms)
     try:
@@ -110,7 +112,7 @@ def create(
             model = add_model(
                 transaction, resources.blobs, requested, begins, ("model.create", data)
             )
-            response = to_json(resources.catalogue, model, {"production": 0, "latest": 0}, [])
+            response = model_to_json(resources.catalogue, model, {"production": 0, "latest": 0}, [])
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
                 stored_response = idempotency.Response(201, location, response)
@@ -139,12 +141,14 @@ def list_models(
         rows: Page[Model] = read_page(
             session, query, Model.id, limit, cursor, descending=listing.newest_first
         )
-        named = aliases_of(session, [m.id for m in rows.rows])
-        waits = attention.of_models(session, rows.rows)
-        summaries = model_summary.of_models(session, rows.rows) if listing.summary else {}
+        named = read_aliases(session, [m.id for m in rows.rows])
+        waits = attention.list_attention_items(session, rows.rows)
+        summaries = (
+            model_summary.build_model_summaries(session, rows.rows) if listing.summary else {}
+        )
         items: list[ListedModel] = [
             {
-                **to_json(catalogue, m, named.get(m.id, {}), waits.get(m.id, [])),
+                **model_to_json(catalogue, m, named.get(m.id, {}), waits.get(m.id, [])),
                 "summary": summaries.get(m.id),
             }
             for m in rows.rows
@@ -152,7 +156,7 @@ def list_models(
         return {"items": items, "next_cursor": rows.next_cursor}
 
 
-def read(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> ModelOut:
+def read_model(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> ModelOut:
     """Return one model, by id or name.
 
     Raises:
@@ -162,7 +166,7 @@ def read(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> ModelO
         return _build_response(session, catalogue, find_model(session, actor, model))
 
 
-def change(
+def change_model(
     db: Database,
     catalogue: Catalogue,
     actor: Actor,
@@ -191,8 +195,10 @@ def change(
         # A limit on coverage needs a promised precision, so the two are checked together.
         if "gate" in patch or "answers" in patch:
             limits = patch["gate"] if "gate" in patch else GateLimits()
-            row.gate = gate_of(NEW_GATE if limits is None else row.gate, limits or {}, row.answers)
-        line_settings = line_of(patch)
+            row.gate = build_gate(
+                NEW_GATE if limits is None else row.gate, limits or {}, row.answers
+            )
+        line_settings = build_lineage_settings(patch)
         for name, default in LINE.items():
             if name in patch:
                 setattr(row, name, line_settings.get(name, default))
@@ -203,11 +209,11 @@ def change(
         # The choice is explicit now, so the notice given at creation about the default no longer
         # applies.
         if "training_data_days" in patch:
-            row.warnings = [text for text in row.warnings if text not in kept_data({})]
+            row.warnings = [text for text in row.warnings if text not in describe_retained_data({})]
         now = db.now(session)
         # Versions that were held only by this check may pass now.
         if "allow_lost_classes" in patch:
-            lineage.judge_again(session, row, now)
+            lineage.judge_held_versions(session, row, now)
         record_action(
             session, actor, Entry("model.change", row.id, cast(AuditData, patch), model=row.id), now
         )
@@ -241,15 +247,15 @@ def _change_recipe(
         catalogue, row.scenario, recipe, architecture=row.architecture, problem=row.problem
     )
     warnings = check_next_task(
-        session, catalogue, row, lineage.start_of(session, row), resolved.recipe
+        session, catalogue, row, lineage.find_next_start(session, row), resolved.recipe
     )
-    work = work_of(session, row, row.next_task)
+    work = compute_workload(session, row, row.next_task)
     admission.check_job(catalogue, row.architecture, row.image, resolved.recipe, work)
     row.recipe, row.warnings = recipe, resolved.warnings
     return warnings
 
 
-def aliases_of(session: Session, models: Sequence[str]) -> dict[str, dict[str, int]]:
+def read_aliases(session: Session, models: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return the version of each alias, by model id and alias.
 
     `latest` is the newest published version.
@@ -275,11 +281,13 @@ def aliases_of(session: Session, models: Sequence[str]) -> dict[str, dict[str, i
 
 def _build_response(session: Session, catalogue: Catalogue, model: Model) -> ModelOut:
     """Return a model as responses show it."""
-    named = aliases_of(session, [model.id]).get(model.id, {})
-    return to_json(catalogue, model, named, attention.of_models(session, [model]).get(model.id, []))
+    named = read_aliases(session, [model.id]).get(model.id, {})
+    return model_to_json(
+        catalogue, model, named, attention.list_attention_items(session, [model]).get(model.id, [])
+    )
 
 
-def to_json(
+def model_to_json(
     catalogue: Catalogue, model: Model, named: dict[str, int], waits: list[AttentionOut]
 ) -> ModelOut:
     """Return a model in the contract's form, with its recipe resolved.
@@ -304,7 +312,7 @@ def to_json(
         "base": model.base,
         "classes": model.classes,
         "recipe": complete_stored(catalogue, model.scenario, model.recipe),
-        "gate": gate_of(model.gate, {}, model.answers),
+        "gate": build_gate(model.gate, {}, model.answers),
         "answers": model.answers,
         "keep_training_data": model.keep_training_data,
         "held_out": model.held_out,

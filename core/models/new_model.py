@@ -150,12 +150,17 @@ def _new_row(asked: AskedModel, owner_id: str, now: float) -> Model:
         base=asked.base,
         classes=asked.classes,
         recipe=asked.recipe,
-        gate=gate_of(NEW_GATE, request.get("gate") or {}, request.get("answers")),
+        gate=build_gate(NEW_GATE, request.get("gate") or {}, request.get("answers")),
         answers=request.get("answers"),
         keep_training_data=bool(request.get("keep_training_data", False)),
         held_out=request.get("held_out") or "keep",
-        **line_of(request),
-        warnings=[*asked.notes, *odd_size, *kept_data(request), *asked.resolved.warnings],
+        **build_lineage_settings(request),
+        warnings=[
+            *asked.notes,
+            *odd_size,
+            *describe_retained_data(request),
+            *asked.resolved.warnings,
+        ],
         description=request.get("description") or None,
         tags=request.get("tags") or None,
         fence=0,
@@ -196,7 +201,7 @@ def _warn_of_size(asked: AskedImage, images: Images, base: ModelBase) -> list[st
     ]
 
 
-def kept_data(given: Mapping[str, object]) -> list[str]:
+def describe_retained_data(given: Mapping[str, object]) -> list[str]:
     """Return the notice about retained training images, if the request left that open.
 
     Images of people must not be retained by accident, so the default is stated at creation.
@@ -210,13 +215,13 @@ def kept_data(given: Mapping[str, object]) -> list[str]:
     ]
 
 
-def line_of(given: ModelChange) -> dict[str, object]:
+def build_lineage_settings(given: ModelChange) -> dict[str, object]:
     """Return the settings of the lineage that a request sets."""
     settings: Mapping[str, object] = given
     return {name: settings[name] for name in LINE if settings.get(name) is not None}
 
 
-def gate_of(
+def build_gate(
     before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSetting | None
 ) -> GateOut:
     """Return all limits of the gate, with those of the patch applied.

@@ -13,7 +13,7 @@ from core.contract.responses.model import Scenario
 from core.contract.responses.model_change import NewModel
 from core.errors import Invalid
 from core.ids import is_name
-from core.ingest.names import label_of
+from core.ingest.names import normalise_label
 from core.models.default_start import Start, find_start
 from core.recipe import start
 from core.recipe.architecture import complete_architecture
@@ -49,7 +49,7 @@ class AskedModel:
     problem: str | None = None
 
 
-def asked_model(
+def check_model_request(
     catalogue: Catalogue, given: NewModel, admission: Admission, photos: bool = False
 ) -> AskedModel:
     """Check the request for a new model and fill in defaults.
@@ -108,7 +108,7 @@ def _check_classes(scenario: str, classes: list[str] | None) -> list[str] | None
             fields=[{"field": "classes", "message": "only in the data scenario"}],
         )
     # By the rule for labels of batches, with which these names are compared.
-    clean = [label_of(text, "classes") for text in classes]
+    clean = [normalise_label(text, "classes") for text in classes]
     # Compared after cleaning, which may turn two spellings into one name.
     if len(set(clean)) != len(clean):
         raise Invalid(

@@ -24,7 +24,7 @@ _ADDRESSES = 4
 
 
 class NotSent(Exception):
-    """No response came; the message says why."""
+    """An HTTP request without a response; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Way:
     resolve: Resolver | None = None
 
 
-def post(target: Target, headers: Mapping[str, str], body: bytes, way: Way) -> Answer:
+def post_body(target: Target, headers: Mapping[str, str], body: bytes, way: Way) -> Answer:
     """Send a body and read the response.
 
     Raises:

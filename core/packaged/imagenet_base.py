@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
-from core.contract.pretrained import Pretrained, PretrainedRow, pretrained_of
+from core.contract.pretrained import Pretrained, PretrainedRow, build_pretrained
 from core.contract.responses.architecture import ArchitectureChoice
 from core.packaged.packaged_base import PREFIX
 
@@ -29,7 +29,7 @@ FILE_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 def describe_weights(row: PretrainedRow) -> Pretrained:
     """Return the catalogue's entry of timm's network as weights of this base."""
     of_this = {"repository": NAME, "licence": LICENCE}
-    return pretrained_of(MODEL, row).model_copy(update=of_this)
+    return build_pretrained(MODEL, row).model_copy(update=of_this)
 
 
 def find_checkpoint() -> Path | None:

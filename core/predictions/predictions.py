@@ -17,7 +17,7 @@ from core.database.session import Database
 from core.database.tables import Alias, Damage, Model, Part, Version
 from core.errors import Invalid, StoreCorrupt, WrongState
 from core.ids import is_id
-from core.lineage.sure import sure_of
+from core.lineage.sure import choose_sure_threshold
 from core.requests.actor import Actor, find_model
 from core.requests.class_only import require_classes
 from core.retention import damage
@@ -94,7 +94,7 @@ def find_predictable(
             session, row, {Blobs.make_key(sha256): name for name, sha256 in used}
         )
         number, scenario, version_id = row.number, owner.scenario, row.id
-        sure = sure_of(session, owner, number)
+        sure = choose_sure_threshold(session, owner, number)
     _check_task(manifest, scenario, number, task)
     manifest_json = json.dumps(manifest.to_json()).encode()
     return Predictable(version_id, number, manifest, manifest_json, used, sure)

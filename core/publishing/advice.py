@@ -19,7 +19,7 @@ from core.database.measurements import ADVICE, ALL_TASKS, Measured
 from core.database.tables import Job, Measurement, Model, Result, Task, Version
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.row import row_of
+from core.lineage.row import read_matrix_row
 from core.packaged import imagenet_base
 from core.publishing.confused_pairs import ConfusedPair
 from core.recipe.passes import BASE_SIZE, pass_of
@@ -201,7 +201,7 @@ def _read_last(session: Session, model: Model, version: Version) -> list[Accurac
     number: int | None = version.number
     # Version 0 was taught nothing, so 0 ends the walk as None does.
     while number and len(last) < _VERSIONS:
-        cells = row_of(session, model.id, number).values()
+        cells = read_matrix_row(session, model.id, number).values()
         images = sum(cell.total for cell in cells)
         if not images:
             break

@@ -56,7 +56,9 @@ class Sealed:
         return next(iter(self.cells.values()), None)
 
 
-def store(db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]) -> Sealed:
+def store_predictions(
+    db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]
+) -> Sealed:
     """Store the predictions of a result for those cells that have none yet."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -141,7 +143,7 @@ def fill_parent_cells(
         )
 
 
-def new_bytes(session: Session, model: Model, cells: StoredCells) -> int:
+def count_new_bytes(session: Session, model: Model, cells: StoredCells) -> int:
     """Return the bytes that the blob adds to the model; 0 if the model has it.
 
     Call this before cells refer to it.

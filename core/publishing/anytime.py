@@ -18,19 +18,19 @@ from core.execution import snapshots
 from core.execution.result import read_anytime
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.coverage import with_task
+from core.lineage.coverage import add_taught_task
 from core.publishing.manifest import JobRows, build_manifest
 from core.storage import Store
 
 MANIFEST = "manifest.json"
 
 
-def prefix_of(job_id: str) -> str:
+def build_anytime_prefix(job_id: str) -> str:
     """Return the prefix of a job's best states in the store."""
     return f"anytime/{job_id}/"
 
 
-def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
+def register_best_state(db: Database, store: Store, claim: Claim, path: Path) -> None:
     """Upload the folder of a best state, register it, and delete the previous one.
 
     A state that is not better than the registered one is ignored; an attempt that resumes from an
@@ -53,11 +53,11 @@ def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
         ):
             return
         model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
-        base, parent = (lineage.version_of(session, model, n) for n in (0, claim.parent))
+        base, parent = (lineage.find_numbered_version(session, model, n) for n in (0, claim.parent))
         assert base is not None and parent is not None, "a job starts from a version of its model"
-        tasks = with_task(parent.manifest, task.number)
-    number = snapshots.next_number(registered, claim)
-    key = f"{prefix_of(claim.job_id)}{claim.fence:08d}-{number:06d}/"
+        tasks = add_taught_task(parent.manifest, task.number)
+    number = snapshots.find_next_state_number(registered, claim)
+    key = f"{build_anytime_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
     files = snapshots.upload_files(store, key, [part.path for part in result.parts])
     described = []
     for part in result.parts:
@@ -94,4 +94,4 @@ def register(db: Database, store: Store, claim: Claim, path: Path) -> None:
             store.delete(key + name)
         raise
     # After the commit, because until then the row names the older files.
-    snapshots.drop_older(store, prefix_of(claim.job_id), claim.fence, number)
+    snapshots.drop_older(store, build_anytime_prefix(claim.job_id), claim.fence, number)

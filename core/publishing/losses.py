@@ -25,7 +25,7 @@ from core.execution.result import ResultFolder
 from core.ingest.answers import Place, open_answers, open_ranked_answers
 from core.jobs.fence import Claim
 from core.lineage.checks import IMAGE_CHECKS
-from core.lineage.judgement import limits_of
+from core.lineage.judgement import get_gate_limits
 from core.publishing.loss_tally import MOST_CLASSES, LossTally, PredictedPart, Rows
 from core.statistics.flips import Mask, mcnemar_worse
 from core.statistics.power import SIGNIFICANT, find_visible
@@ -92,7 +92,7 @@ def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | 
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)
-        gate = limits_of(model, job)
+        gate = get_gate_limits(model, job)
         if all(gate.get(name) is None for name in IMAGE_CHECKS):
             return None
         has_images = Task.held_out_deleted_at.is_(None) & Task.data_deleted_at.is_(None)
@@ -178,7 +178,7 @@ class _Comparison:
         self._is_ranked = True
 
     def count_all(self) -> Losses:
-        """Return all counts."""
+        """Count the losses against production and the best earlier versions."""
         for task in sorted(self._facts.tasks):
             if task != self._facts.own_task and (part := self._open_part(task)) is not None:
                 self._compare_with_production(part)

@@ -11,8 +11,8 @@ from core.contract.jobs.job_result import MeasuredCell
 from core.database import measurements
 from core.database.bulk import insert_rows
 from core.database.tables import Model, Result, Version
-from core.lineage.lineage import version_of
-from core.lineage.row import best_before, keep_figures
+from core.lineage.lineage import find_numbered_version
+from core.lineage.row import find_best_before, keep_figures
 from core.publishing.answers import StoredCells
 from core.statistics.matrix_row import Cell
 
@@ -47,13 +47,13 @@ def write_measured(
         deleted: tasks whose data was deleted, perhaps while the job ran; nothing new is stored of
             them.
     """
-    parent = version_of(session, model, version.parent or 0)
+    parent = find_numbered_version(session, model, version.parent or 0)
     assert parent is not None, "a job starts from a version of its model"
     measured = {(cell.version, cell.task): cell for cell in made.cells if cell.task not in deleted}
     new_cells = [
         cell for (measured_version, _), cell in measured.items() if measured_version == "new"
     ]
-    best = best_before(session, parent, [cell.task for cell in new_cells])
+    best = find_best_before(session, parent, [cell.task for cell in new_cells])
     cells = {cell.task: Cell(cell.count, cell.total, best.get(cell.task)) for cell in new_cells}
     rows = [
         _build_row(model, version.number, cell, best.get(cell.task), made.predictions)

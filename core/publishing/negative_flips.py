@@ -24,7 +24,7 @@ from core.ingest.dataset import open_dataset
 from core.jobs.fence import Claim
 from core.lineage.features import find_best, find_loss
 from core.lineage.gate import Production
-from core.lineage.judgement import limits_of
+from core.lineage.judgement import get_gate_limits
 from core.lineage.lineage import PRODUCTION
 from core.publishing.features import compare_features
 from core.publishing.losses import count_losses
@@ -85,7 +85,7 @@ class _MeasuredTask:
     place: Place
 
 
-def production_of(session: Session, model_id: str) -> int | None:
+def find_production_number(session: Session, model_id: str) -> int | None:
     """Return the number of the version in production."""
     return session.scalar(
         select(Alias.version).where(Alias.model_id == model_id, Alias.name == PRODUCTION)
@@ -113,8 +113,8 @@ def _count_flips(
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)
-        number = production_of(session, model.id)
-        is_limited = limits_of(model, job).get("max_negative_flips") is not None
+        number = find_production_number(session, model.id)
+        is_limited = get_gate_limits(model, job).get("max_negative_flips") is not None
         if not is_limited or not number:  # version 0 was taught nothing that could be lost
             return ProductionComparison(number, None)
         tasks = {

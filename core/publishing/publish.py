@@ -20,7 +20,7 @@ from core.contract.manifest import StoredPart
 from core.contract.responses.event import StateData
 from core.database import job_log, measurements, owner_events
 from core.database.jobs import change_state
-from core.database.measurements import without_figures
+from core.database.measurements import remove_figures
 from core.database.session import Database
 from core.database.states import Action, find_next_state
 from core.database.tables import Job, Model, Part, Task, Version
@@ -38,7 +38,7 @@ from core.failpoints import hit_failpoint
 from core.ids import new_id
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage, words
-from core.lineage.coverage import with_task
+from core.lineage.coverage import add_taught_task
 from core.lineage.judgement import judge_version
 from core.publishing import answers, anytime, negative_flips
 from core.publishing.answers import Sealed
@@ -138,7 +138,7 @@ def publish_result(
             stored.append(_Stored(file, *blobs.put_file(file.path, link=True)))
             hit_failpoint("part-stored")
         sealed, features = (
-            answers.store(db, blobs, claim, result_folder),
+            answers.store_predictions(db, blobs, claim, result_folder),
             store_features(blobs, result_folder),
         )
         totals = store_totals(blobs, result_folder)
@@ -172,7 +172,7 @@ def _find_published(db: Database, claim: Claim) -> Published | None:
 def _try_publish(
     db: Database, blobs: Blobs, claim: Claim, made: _Made, comparison: ProductionComparison
 ) -> Published | None:
-    """Publish in one transaction.
+    """Publish a job's result in one transaction.
 
     Return None, without any change, if production is not the compared version.
     """
@@ -185,7 +185,7 @@ def _try_publish(
         find_next_state(job.state, Action.PUBLISH)  # raises at once if a stop was requested
         model = lineage.lock_model(session, job.model_id)
         # The gate compares with production: counts against a replaced version are void.
-        if negative_flips.production_of(session, model.id) != comparison.production:
+        if negative_flips.find_production_number(session, model.id) != comparison.production:
             return None
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         now = db.now(session)
@@ -203,12 +203,12 @@ def _try_publish(
             lineage.publish_version(session, model, task, version, now)
         else:
             lineage.record_hold(session, model, task, now)
-            owner_events.of_version(session, model, version, now)
+            owner_events.record_version_event(session, model, version, now)
         _end_job(publishing, version, [*document.warnings, *warned])
         session.flush()
         # The standing of this task has changed, which may let an older held version pass.
-        lineage.judge_again(session, model, now)
-        retention.mark_unneeded(model, task, published=version.status == "published", now=now)
+        lineage.judge_held_versions(session, model, now)
+        retention.mark_unneeded_files(model, task, published=version.status == "published", now=now)
         session.flush()
         # Predictions live as long as the held-out images, which may be deleted just now.
         if task.held_out_deleted_at is not None:
@@ -231,7 +231,7 @@ def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
         files[made.totals.sha256] = made.totals.path
     if made.predictions.blob is not None:
         files[made.predictions.blob.sha256] = made.predictions.path
-    for sha256 in sorted(set(files) - references.find_used(session, list(files))):
+    for sha256 in sorted(set(files) - references.find_used_digests(session, list(files))):
         # A sweep may have deleted a blob between its upload and the lock.
         if not blobs.has(sha256):
             blobs.put_file(files[sha256])
@@ -246,7 +246,7 @@ def _store_measurements(
     """
     document = made.folder.document
     cells = answers.filter_retained(session, model, made.predictions.cells)
-    size = answers.new_bytes(session, model, cells)
+    size = answers.count_new_bytes(session, model, cells)
     measured = Measurements(document.results, document, cells)
     write_measured(session, model, version, measured, _find_deleted_tasks(session, model))
     answers.store_object_keys(session, model, made.predictions, cells)
@@ -263,7 +263,7 @@ def _end_job(publishing: _Publishing, version: Version, warnings: list[str]) -> 
     model, task, job = publishing.model, publishing.task, publishing.job
     for text in version.warnings:  # the job process has logged its own warnings
         job_log.add_line(session, job.id, ("warning", text), now)
-    production = negative_flips.production_of(session, model.id)
+    production = negative_flips.find_production_number(session, model.id)
     job_log.add_line(session, job.id, _format_outcome(model, task, version, production), now)
     session.flush()  # event streams end with the event of the state, so the log lines come first
     data: StateData = {"version": version.number, "outcome": version.status, "warnings": warnings}
@@ -324,11 +324,11 @@ def _add_version(publishing: _Publishing, result: JobResult, stored: list[_Store
     # Taken in the publishing transaction: one that fails leaves no gap.
     number = model.next_version
     model.next_version = number + 1
-    parent = lineage.version_of(session, model, job.parent_version or 0)
-    base = lineage.version_of(session, model, 0)
+    parent = lineage.find_numbered_version(session, model, job.parent_version or 0)
+    base = lineage.find_numbered_version(session, model, 0)
     assert parent is not None and base is not None, "a job starts from a version of its model"
     described = [part.to_stored_part() for part in stored]
-    tasks = with_task(parent.manifest, task.number)
+    tasks = add_taught_task(parent.manifest, task.number)
     content = build_manifest(JobRows(model, task, job, base), result, described, number, tasks)
     # By digest, since parts with the same bytes are one blob.
     sizes = {part.sha256: part.bytes for part in stored}
@@ -344,7 +344,7 @@ def _add_version(publishing: _Publishing, result: JobResult, stored: list[_Store
         gate={"passed": False, "checks": []},
         created_at=publishing.now,
         # Figures are rows of their own (`_store_measurements`), and would be stored twice.
-        manifest=without_figures(content),
+        manifest=remove_figures(content),
         bytes=sum(part.bytes for part in stored),
         bytes_new=sum(size for sha256, size in sizes.items() if sha256 not in existing),
     )
@@ -371,7 +371,7 @@ def _find_known_digests(session: Session, model: Model, digests: Collection[str]
         .join(Version, Version.id == Part.version_id)
         .where(
             Version.model_id == model.id,
-            references.by_model(Part.sha256).in_(digests),
+            references.avoid_digest_index(Part.sha256).in_(digests),
             Part.deleted_at.is_(None),
         )
     )
@@ -394,13 +394,16 @@ def _drop_unnamed(db: Database, blobs: Blobs, made: _Made, former: set[str]) -> 
     stored = former | {features.sha256 for features in made.features.values()}
     stored |= {of.sha256 for of in (made.predictions.blob, made.totals) if of is not None}
     with db.read() as session:
-        unused = sorted(stored - references.find_used(session, sorted(stored)))
-    retention.drop_unused(db, blobs, unused)
+        unused = sorted(stored - references.find_used_digests(session, sorted(stored)))
+    retention.delete_unused_blobs(db, blobs, unused)
 
 
 def _clean_up(db: Database, store: Store, claim: Claim) -> None:
     """Remove what the published job no longer needs; if this fails, the sweep repeats it."""
-    for prefix in (snapshots.prefix_of(claim.job_id), anytime.prefix_of(claim.job_id)):
+    for prefix in (
+        snapshots.build_snapshot_prefix(claim.job_id),
+        anytime.build_anytime_prefix(claim.job_id),
+    ):
         # Listed to the end first, since deletions could disturb the listing.
         for info in list(store.list(prefix)):
             store.delete(info.key)

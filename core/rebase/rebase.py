@@ -14,8 +14,8 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.admission.admission import Admission, work_of
-from core.bases.base_advice import architecture_of
+from core.admission.admission import Admission, compute_workload
+from core.bases.base_advice import get_base_architecture
 from core.contract.base import PRETRAINED, ModelBase
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ImageOut
@@ -35,16 +35,16 @@ from core.models.new_model import (
     BeginsWith,
     Limits,
     add_model,
+    build_gate,
     find_weights,
-    gate_of,
     is_free,
     make_taken_error,
     require_free_name,
 )
-from core.models.requested_model import AskedModel, asked_model
+from core.models.requested_model import AskedModel, check_model_request
 from core.packaged import imagenet_base, packaged_base
-from core.rebase.rebase_comparison import Comparison, to_json
-from core.rebase.rebase_plan import make_plan, open_rebase_of, production_of
+from core.rebase.rebase_comparison import Comparison, comparison_to_json
+from core.rebase.rebase_plan import find_open_rebase, find_production, make_plan
 from core.recipe import start
 from core.recipe.resolve import complete_stored
 from core.requests import idempotency
@@ -66,7 +66,7 @@ class Asked:
     name: str | None = None
 
 
-def begin(
+def begin_rebase(
     resources: Resources,
     actor: Actor,
     model: str,
@@ -144,14 +144,14 @@ class _Order:
 
 def _require_rebasable(session: Session, old: Model) -> None:
     """Check that the model has learned a batch and has no open rebase."""
-    production = production_of(session, old)
+    production = find_production(session, old)
     if production is None or not list_taught_tasks(production.manifest):
         raise WrongState(
             f"Production of {old.name!r} has learned no batch yet, so there is nothing to move: "
             "create a new model on the other base.",
             extra={"state": "fetching" if production is None else "ready"},
         )
-    begun = open_rebase_of(session, old)
+    begun = find_open_rebase(session, old)
     if begun is not None:
         raise WrongState(
             f"{old.name!r} is on its way to another base already: {begun.name!r} is to replace it. "
@@ -170,7 +170,7 @@ def _new_model(session: Session, actor: Actor, old: Model, given: Asked) -> NewM
             "scenario": old.scenario,
             "problem": old.problem,
             "recipe": dict(old.recipe),
-            "gate": gate_of(old.gate, {}, old.answers),
+            "gate": build_gate(old.gate, {}, old.answers),
             "answers": old.answers,
             "keep_training_data": old.keep_training_data,
             "held_out": old.held_out,
@@ -220,7 +220,7 @@ def _start_from(session: Session, actor: Actor, old: Model, base: ModelBase) -> 
                 "GET /v1/bases has the uploaded ones."
             )
         fields = {
-            "architecture": architecture_of(row.architecture),
+            "architecture": get_base_architecture(row.architecture),
             "image": dict(row.architecture["image"]),
         }
     if base == old.base:
@@ -249,10 +249,10 @@ def _check_new_model(
 ) -> AskedModel:
     """Check the new model; if the recipe does not fit the new base, use the default recipe."""
     try:
-        return asked_model(catalogue, given, admission)
+        return check_model_request(catalogue, given, admission)
     except (InvalidRecipe, JobTooLarge) as error:
         seed = complete_stored(catalogue, old.scenario, old.recipe).get("seed", 0)
-        checked = asked_model(catalogue, {**given, "recipe": {"seed": seed}}, admission)
+        checked = check_model_request(catalogue, {**given, "recipe": {"seed": seed}}, admission)
         method = checked.resolved.recipe["method"]["name"]
         note = (
             f"The recipe of {old.name} does not work on this base ({error.detail.rstrip('.')}): "
@@ -294,7 +294,7 @@ def _add_model_and_jobs(
     job_ids = [] if new.base_job is None else [new.base_job]
     job_ids += _queue_tasks(order, old, new, requested.resolved.recipe)
     session.flush()
-    response = to_json(Comparison(make_plan(session, old, new), {}))
+    response = comparison_to_json(Comparison(make_plan(session, old, new), {}))
     response["warnings"] += new.warnings
     return response, job_ids
 
@@ -315,7 +315,7 @@ def _queue_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> li
         twin = _copy_task(new, task, now)
         session.add(twin)
         session.flush()
-        job = jobs.new_job(new, twin, {}, recipe, now)
+        job = jobs.build_task_job(new, twin, {}, recipe, now)
         session.add(job)
         session.flush()
         job_rows.record_creation(session, job, now)
@@ -327,7 +327,7 @@ def _queue_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> li
         job_ids.append(job.id)
     if job_ids:
         # The last of these jobs needs most memory, so that one check covers all.
-        work = work_of(session, new, len(job_ids))
+        work = compute_workload(session, new, len(job_ids))
         limits.admission.check_job(
             order.resources.catalogue, new.architecture, new.image, recipe, work
         )
@@ -335,13 +335,13 @@ def _queue_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> li
         quota.take_room(
             session, new.owner_id, limits.terms.max_owner_bytes, _bytes_of(old, stored_tasks)
         )
-        quota.take_turn(session, new.owner_id, limits.terms.max_open_jobs)
+        quota.take_job_room(session, new.owner_id, limits.terms.max_open_jobs)
     return job_ids
 
 
 def _list_retained_tasks(session: Session, old: Model) -> list[Task]:
     """Return production's tasks whose training and held-out images are both retained."""
-    production = production_of(session, old)
+    production = find_production(session, old)
     numbers = [] if production is None else list_taught_tasks(production.manifest)
     query = select(Task).where(
         Task.model_id == old.id,

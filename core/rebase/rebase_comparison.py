@@ -26,7 +26,7 @@ from core.rebase.rebase_plan import (
     make_plan,
     search_rebase,
 )
-from core.requests.actor import Actor, files_of, find_model
+from core.requests.actor import Actor, find_model, guard_model_files
 from core.requests.times import format_rfc3339
 from core.statistics import flips
 from core.statistics.flips import Flips
@@ -53,14 +53,14 @@ class Comparison:
     flips: dict[int, Flips]
 
 
-def read(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
+def read_comparison(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
     """Compare both models as they are now.
 
     Raises:
         NotFound: the caller sees no such model, or no rebase of it.
         StoreCorrupt: a file is missing or damaged; the message says which one and what to do.
     """
-    return to_json(compare_models(db, blobs, actor, model))
+    return comparison_to_json(compare_models(db, blobs, actor, model))
 
 
 def compare_counts(db: Database, actor: Actor, model: str) -> RebaseOut | None:
@@ -73,13 +73,15 @@ def compare_counts(db: Database, actor: Actor, model: str) -> RebaseOut | None:
     """
     with db.read() as session:
         pair = search_rebase(session, find_model(session, actor, model))
-        return None if pair is None else to_json(Comparison(make_plan(session, *pair), {}))
+        return (
+            None if pair is None else comparison_to_json(Comparison(make_plan(session, *pair), {}))
+        )
 
 
 def compare_models(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comparison:
     """Compare both models, image by image where predictions of both are stored.
 
-    For errors see `read`.
+    For errors see `read_comparison`.
     """
     while True:
         plan = _read_plan(db, actor, model)
@@ -92,7 +94,7 @@ def compare_models(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comp
                 raise
 
 
-def to_json(comparison: Comparison) -> RebaseOut:
+def comparison_to_json(comparison: Comparison) -> RebaseOut:
     """Return a comparison in the contract's form."""
     plan = comparison.plan
     tasks = [_task_to_json(task, comparison.flips.get(task.number)) for task in plan.tasks]
@@ -130,7 +132,7 @@ def _with_files(db: Database, actor: Actor, plan: Plan, use: Callable[[], Made])
     """
     if plan.old["deleted"]:
         return use()
-    with files_of(db, actor, plan.new["id"]), files_of(db, actor, plan.old["id"]):
+    with guard_model_files(db, actor, plan.new["id"]), guard_model_files(db, actor, plan.old["id"]):
         return use()
 
 

@@ -22,7 +22,7 @@ from core.keys.predict_keys import follow_name
 from core.lineage.lineage import PRODUCTION
 from core.models.new_model import require_free_name
 from core.rebase.rebase import free_name
-from core.rebase.rebase_comparison import Comparison, compare_models, to_json
+from core.rebase.rebase_comparison import Comparison, compare_models, comparison_to_json
 from core.rebase.rebase_plan import Plan, find_rebase, make_plan
 from core.requests.actor import Actor, Transaction, find_model
 from core.requests.audit import Entry, record_action
@@ -47,7 +47,9 @@ class Decision:
     seen_versions: tuple[int, int] | None = None
 
 
-def finish(db: Database, blobs: Blobs, actor: Actor, model: str, decision: Decision) -> RebaseOut:
+def finish_rebase(
+    db: Database, blobs: Blobs, actor: Actor, model: str, decision: Decision
+) -> RebaseOut:
     """Give the new model the old one's name.
 
     Called with the old model afterwards, give the name back.
@@ -117,7 +119,7 @@ def _require_ready(
             f"/v1/models/{new.name}/rebase/finish.",
             extra={"state": "open", "new": new.id},
         )
-    reply = to_json(comparison)
+    reply = comparison_to_json(comparison)
     if reply["new"]["version"] in (None, 0):
         raise WrongState(
             f"{new.name!r} has nothing in production that could answer. {reply['next']}",
@@ -151,7 +153,7 @@ def _swap_names(
     *,
     is_back: bool,
 ) -> RebaseOut:
-    """Swap the names and record it; return the comparison with both models as they are now."""
+    """Swap the names of two models and record it; return the comparison with both as they are now."""
     session, actor, now = transaction.session, transaction.actor, transaction.now
     old, new = pair
     comes, goes, ending = (old, new, "rebased") if is_back else (new, old, "before-rebase")
@@ -183,6 +185,6 @@ def _swap_names(
         "previous": None,
         "cause": "rebase",
     }
-    owner_events.of_alias(session, comes, moved, now)
+    owner_events.record_alias_event(session, comes, moved, now)
     compared = replace(comparison.plan, old=plan.old, new=plan.new, finished_at=plan.finished_at)
-    return to_json(replace(comparison, plan=compared))
+    return comparison_to_json(replace(comparison, plan=compared))

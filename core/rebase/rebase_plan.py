@@ -17,7 +17,7 @@ from core.errors import NotFound
 from core.ingest.answers import Place
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.lineage import PRODUCTION, version_of
+from core.lineage.lineage import PRODUCTION, find_numbered_version
 from core.lineage.standing import Standing, open_tasks, read_standings
 from core.requests.actor import Actor, find_model
 
@@ -82,7 +82,7 @@ class PlannedTask:
 
 @dataclass(frozen=True)
 class Plan:
-    """Both models as they are now, and each task.
+    """The old and the new model of a rebase as they are now, and the state of each task.
 
     Attributes:
         waiting: sentences about other things that are missing.
@@ -105,7 +105,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Rebase:
-    """Both models of a rebase.
+    """The old and the new model of a rebase.
 
     Attributes:
         standings: standing of each task in the new model.
@@ -151,7 +151,7 @@ def search_rebase(session: Session, row: Model) -> tuple[Model, Model] | None:
     return (row, after[0]) if after else None
 
 
-def open_rebase_of(session: Session, old: Model) -> Model | None:
+def find_open_rebase(session: Session, old: Model) -> Model | None:
     """Return the new model of an open rebase, or None."""
     query = select(Model).where(
         Model.rebased_from == old.id, Model.rebased_at.is_(None), Model.deleted_at.is_(None)
@@ -159,15 +159,15 @@ def open_rebase_of(session: Session, old: Model) -> Model | None:
     return session.scalars(query.order_by(Model.id.desc()).limit(1)).one_or_none()
 
 
-def production_of(session: Session, model: Model) -> Version | None:
+def find_production(session: Session, model: Model) -> Version | None:
     """Return the version in production, or None while the base is fetched."""
     alias = session.get(Alias, (model.id, PRODUCTION))
-    return None if alias is None else version_of(session, model, alias.version)
+    return None if alias is None else find_numbered_version(session, model, alias.version)
 
 
 def make_plan(session: Session, old: Model, new: Model) -> Plan:
     """Compute which tasks of the old model have arrived, in a fixed number of queries."""
-    old_version, new_version = production_of(session, old), production_of(session, new)
+    old_version, new_version = find_production(session, old), find_production(session, new)
     sides = (_build_side(old, old_version), _build_side(new, new_version))
     if old.deleted_at is not None:
         text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."

@@ -8,8 +8,8 @@ from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import Invalid
 from core.recipe.pretrained import ARCHITECTURE, SHORT, image_errors, weights_of
 from core.recipe.schema import FieldError, as_fields, describe_errors, errors_of
-from core.text.nearest import paths_of
-from core.text.plain import one_of
+from core.text.nearest import list_schema_paths
+from core.text.plain import describe_options
 
 
 def complete_architecture(
@@ -29,11 +29,13 @@ def complete_architecture(
     name = hyper_parameters.pop("name", None)
     architectures = catalogue["architectures"]
     if not isinstance(name, str) or name not in architectures:
-        unknown = f"unknown architecture; {one_of(name, sorted(architectures))}"
+        unknown = f"unknown architecture; {describe_options(name, sorted(architectures))}"
         raise _build_error([("architecture.name", unknown)], "Unknown architecture")
     entry = architectures[name]
     hyper = {**entry.get("defaults", {}), **hyper_parameters}
-    known_fields = [f"architecture.{path}" for path in ("name", *paths_of(entry["schema"]))]
+    known_fields = [
+        f"architecture.{path}" for path in ("name", *list_schema_paths(entry["schema"]))
+    ]
     # Collected instead of raised, so that one response names every wrong field.
     errors = list(errors_of(entry["schema"], hyper, "architecture", known_fields))
     if scenario not in entry.get("scenarios", [scenario]):

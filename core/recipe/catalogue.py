@@ -88,7 +88,7 @@ class Catalogue:
         return self._value
 
     def __call__(self) -> Content:
-        """Return the catalogue.
+        """Return the catalogue of methods and architectures, and load it if necessary.
 
         Raises:
             Unavailable: the learning code cannot be loaded.

@@ -4,7 +4,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from core.contract.catalogue import Catalogue
-from core.contract.pretrained import Pretrained, pretrained_of
+from core.contract.pretrained import Pretrained, build_pretrained
 from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.errors import Invalid
 
@@ -30,7 +30,7 @@ def weights_of(catalogue: Catalogue, architecture: Any) -> Pretrained | None:
         return None
     row = catalogue["pretrained"].get(name)
     if row is not None:
-        return pretrained_of(name, row)
+        return build_pretrained(name, row)
     refused = catalogue["unusable"].get(name)
     if refused is not None:
         raise _build_error(f"The network of {name} cannot be used here: {refused}.", refused)

@@ -7,7 +7,7 @@ from core.contract.problem import CLASSIFICATION
 from core.contract.responses.recipe import RecipeOut
 from core.errors import Invalid
 from core.recipe.schema import FieldError
-from core.text.plain import one_of
+from core.text.plain import describe_options
 
 
 def check_problem(catalogue: Catalogue, problem: str | None) -> str | None:
@@ -19,7 +19,7 @@ def check_problem(catalogue: Catalogue, problem: str | None) -> str | None:
     if problem is None or problem == CLASSIFICATION:
         return None
     if problem not in catalogue["problems"]:
-        choice = one_of(problem, sorted(catalogue["problems"]))
+        choice = describe_options(problem, sorted(catalogue["problems"]))
         raise Invalid(
             f"There is no problem {problem!r}; {choice}.",
             fields=[{"field": "problem", "message": f"unknown problem; {choice}"}],
@@ -35,7 +35,10 @@ def find_problem_errors(
         return
     entry = catalogue["problems"].get(problem)
     if entry is None:
-        yield "problem", f"unknown problem; {one_of(problem, sorted(catalogue['problems']))}"
+        yield (
+            "problem",
+            f"unknown problem; {describe_options(problem, sorted(catalogue['problems']))}",
+        )
         return
     method = recipe["method"]["name"]
     if reason := entry["methods"].get(method):

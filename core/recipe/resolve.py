@@ -22,8 +22,8 @@ from core.recipe.problem import find_problem_errors
 from core.recipe.schema import FieldError, as_fields, describe_errors, errors_of
 from core.recipe.start import FROM_RANDOM
 from core.recipe.weaknesses import find_weaknesses, without_effect
-from core.text.nearest import paths_of
-from core.text.plain import one_of
+from core.text.nearest import list_schema_paths
+from core.text.plain import describe_options
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,11 @@ def known_paths(catalogue: Catalogue, method: str | None = None) -> list[str]:
         method: None means the default method.
     """
     name = method or catalogue["recipe"]["defaults"]["method"]["name"]
-    hyper = paths_of(catalogue["methods"][name]["schema"])
+    hyper = list_schema_paths(catalogue["methods"][name]["schema"])
     return [
         "method.name",
         *(f"method.{path}" for path in hyper),
-        *paths_of(catalogue["recipe"]["schema"]),
+        *list_schema_paths(catalogue["recipe"]["schema"]),
     ]
 
 
@@ -124,7 +124,7 @@ def _complete_patch(
         presets = catalogue["presets"]
         if not isinstance(preset, str) or preset not in presets:
             raise _build_error(
-                [("recipe.preset", f"unknown preset; {one_of(preset, sorted(presets))}")]
+                [("recipe.preset", f"unknown preset; {describe_options(preset, sorted(presets))}")]
             )
         base = merge_recipe(base, presets[preset])
     requested = merge_recipe(base, patch)
@@ -171,7 +171,7 @@ def _resolve_method(
     methods = catalogue["methods"]
     if not isinstance(name, str) or name not in methods:
         raise _build_error(
-            [("recipe.method.name", f"unknown method; {one_of(name, sorted(methods))}")]
+            [("recipe.method.name", f"unknown method; {describe_options(name, sorted(methods))}")]
         )
     requested = {k: v for k, v in method.items() if k != "name"}
     entry = methods[name]
@@ -205,9 +205,11 @@ def _other_methods(catalogue: Catalogue, name: str, field: str) -> str:
     """Return text that names the methods with a hyper-parameter which this one lacks, or ""."""
     block, _, hyper = field.rpartition(".")
     methods = catalogue["methods"]
-    if block != "recipe.method" or hyper in paths_of(methods[name]["schema"]):
+    if block != "recipe.method" or hyper in list_schema_paths(methods[name]["schema"]):
         return ""
-    methods_with_it = [m for m in sorted(methods) if hyper in paths_of(methods[m]["schema"])]
+    methods_with_it = [
+        m for m in sorted(methods) if hyper in list_schema_paths(methods[m]["schema"])
+    ]
     return f"; {hyper} belongs to {', '.join(methods_with_it)}" if methods_with_it else ""
 
 

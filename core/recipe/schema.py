@@ -10,7 +10,7 @@ from jsonschema.validators import extend
 from core.contract.document import JsonObject
 from core.text.nearest import unknown_field
 from core.text.plain import describe_found as found_text
-from core.text.plain import describe_types, must_be, must_be_one_of
+from core.text.plain import describe_required_options, describe_requirement, describe_types
 
 FieldError = tuple[str, str]
 """A dotted path and the error message for it."""
@@ -79,11 +79,11 @@ def describe_errors(errors: Sequence[FieldError], what: str) -> str:
 
 def _build_message(error: jsonschema.ValidationError) -> str:
     if error.validator == "enum":
-        return must_be_one_of(error.instance, error.validator_value)
+        return describe_required_options(error.instance, error.validator_value)
     types = [str(e.validator_value) for e in error.context or [] if e.validator == "type"]
     if error.validator == "anyOf" and types:
         return f"must be {describe_types(types)}{found_text(error.instance)}"
-    requirement = must_be(str(error.validator), error.validator_value)
+    requirement = describe_requirement(str(error.validator), error.validator_value)
     return (
         f"{requirement}{found_text(error.instance)}"
         if requirement

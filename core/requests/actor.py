@@ -243,7 +243,7 @@ def _make_ambiguous_error(session: Session, name: str) -> NameAmbiguous:
 
 
 @contextmanager
-def files_of(db: Database, actor: Actor, model: str) -> Iterator[None]:
+def guard_model_files(db: Database, actor: Actor, model: str) -> Iterator[None]:
     """Guard code that reads a model's files, which may be deleted before they are read.
 
     Raises:

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, case, delete, null, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from core.database.session import Database, clock_of
+from core.database.session import Database, build_clock_expression
 from core.database.tables import Idempotency
 from core.errors import IdempotencyInFlight, IdempotencyMismatch, Invalid
 from core.requests.actor import Actor
@@ -88,7 +88,7 @@ def check_key(key: str | None) -> str | None:
     return key
 
 
-def fingerprint(*parts: str | None) -> str:
+def digest_request_parts(*parts: str | None) -> str:
     """Return a digest of the parts; their boundaries are part of it."""
     digest = hashlib.sha256()
     for part in parts:
@@ -105,7 +105,7 @@ def make_mismatch_error() -> IdempotencyMismatch:
     )
 
 
-def in_flight() -> IdempotencyInFlight:
+def build_in_flight_error() -> IdempotencyInFlight:
     """Return the error for a repeated request while the first one is under way."""
     return IdempotencyInFlight(
         "The first request with this Idempotency-Key has not been answered yet: try again shortly.",
@@ -126,10 +126,10 @@ def find_replay(session: Session, actor: Actor, request: Request | None) -> Repl
     if row is None:
         return None
     if row.status is None:
-        # `begin` has added this row for the very same request.
+        # `begin_request` has added this row for the very same request.
         if row.headers.get(_TOKEN) == request.token:
             return None
-        raise in_flight()
+        raise build_in_flight_error()
     if row.fingerprint != request.fingerprint:
         raise make_mismatch_error()
     return _build_replay(row)
@@ -159,17 +159,17 @@ def store_response(
     # A row without a token has a response already; it is not equal to any token.
     is_own = Idempotency.headers[_TOKEN].as_string() == request.token
     if not _write_row(session, actor, request, values, is_own):
-        raise in_flight()
+        raise build_in_flight_error()
 
 
-def begin(db: Database, actor: Actor, request: Request) -> Replay | None:
+def begin_request(db: Database, actor: Actor, request: Request) -> Replay | None:
     """Mark the key as in flight before a stream is read, or return the earlier response.
 
     Raises:
         IdempotencyInFlight: a request with this key is under way.
     """
     with db.write() as session:
-        now = clock_of(session)
+        now = build_clock_expression(session)
         values = {
             "fingerprint": "",
             "content_sha256": None,
@@ -184,11 +184,11 @@ def begin(db: Database, actor: Actor, request: Request) -> Replay | None:
             return None
         row = _find_live_row(session, actor, request)
         if row is None or row.status is None:
-            raise in_flight()
+            raise build_in_flight_error()
         return _build_replay(row)
 
 
-def renew(db: Database, actor: Actor, request: Request) -> None:
+def renew_request(db: Database, actor: Actor, request: Request) -> None:
     """Mark the request as still under way; call this every `RENEW_S` seconds."""
     with db.write() as session:
         now = db.now(session)
@@ -200,7 +200,7 @@ def renew(db: Database, actor: Actor, request: Request) -> None:
         )
 
 
-def abandon(db: Database, actor: Actor, request: Request) -> None:
+def abandon_request(db: Database, actor: Actor, request: Request) -> None:
     """Release the key of a request that failed."""
     with db.write() as session:
         row = session.get(Idempotency, (actor.owner_id, request.route, request.key))
@@ -243,7 +243,9 @@ def _write_row(
 
 def _find_live_row(session: Session, actor: Actor, request: Request) -> Idempotency | None:
     """Return the live row of the key; a stale or expired row is removed."""
-    query = select(Idempotency, _has_ended(clock_of(session))).where(*_match_key(actor, request))
+    query = select(Idempotency, _has_ended(build_clock_expression(session))).where(
+        *_match_key(actor, request)
+    )
     # Locked, so that of two repetitions at once the second waits for the response of the first.
     query = query.with_for_update().execution_options(populate_existing=True)
     match = session.execute(query).one_or_none()

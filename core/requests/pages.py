@@ -70,7 +70,7 @@ def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
     return str(value)
 
 
-def page_of(items: Mapping[str, T], limit: int, cursor: str | None) -> Page[T]:
+def cut_page(items: Mapping[str, T], limit: int, cursor: str | None) -> Page[T]:
     """Return one page of a mapping in memory, in its order; the cursor is the last item's key.
 
     Raises:

@@ -13,7 +13,7 @@ PREFIX = "archives/"
 _OF = ((Task.archive_key, Task.sha256), (Job.archive_key, Job.archive_sha256))
 
 
-def find_used(session: Session, keys: Collection[str]) -> set[str]:
+def find_used_archives(session: Session, keys: Collection[str]) -> set[str]:
     """Return those of `keys` (at most some hundreds) that a task or a job refers to."""
     used_keys: set[str] = set()
     for key, _ in _OF:
@@ -21,7 +21,7 @@ def find_used(session: Session, keys: Collection[str]) -> set[str]:
     return used_keys
 
 
-def sha256_of(session: Session, archive: str) -> str | None:
+def find_archive_digest(session: Session, archive: str) -> str | None:
     """Return the digest of the archive's bytes as uploaded, or None if no row refers to it."""
     for key, sha256 in _OF:
         digest = session.scalar(select(sha256).where(key == archive).limit(1))
@@ -30,7 +30,7 @@ def sha256_of(session: Session, archive: str) -> str | None:
     return None
 
 
-def list_used_after(
+def list_used_archives_after(
     session: Session, cursor: str, prefix: str, limit: int
 ) -> list[tuple[str, str]]:
     """Return (key, digest) of the next archives in use after `cursor` under a prefix, in order."""

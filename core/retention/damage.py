@@ -129,7 +129,7 @@ def refuse_marked_parts(session: Session, version: Version, keys: Mapping[str, s
         raise _of_part(session, version, keys[marked_key], marked_key)
 
 
-def refuse_any(session: Session, model_id: str, keys: Iterable[str]) -> None:
+def refuse_marked_objects(session: Session, model_id: str, keys: Iterable[str]) -> None:
     """Raise an error if one of the objects of a model is marked.
 
     Raises:
@@ -166,7 +166,7 @@ def explain_error(session: Session, model_id: str, error: StoreCorrupt) -> Store
         return error
     query = select(Version, Part.name).join(Part, Part.version_id == Version.id)
     # The concatenation keeps the planner from the index of digests: a base may be a part of
-    # thousands of models (`core.retention.references.by_model`).
+    # thousands of models (`core.retention.references.avoid_digest_index`).
     query = query.where(Version.model_id == model_id, Part.sha256 + "" == _digest_of_key(key))
     part = session.execute(query.order_by(Version.number).limit(1)).first()
     if part is not None:

@@ -54,7 +54,7 @@ def _build_use_queries() -> list[Select[Any]]:
     ]
 
 
-def by_model(digest: InstrumentedAttribute[str]) -> ColumnElement[str]:
+def avoid_digest_index(digest: InstrumentedAttribute[str]) -> ColumnElement[str]:
     """Return a part's digest as an expression, so that no index of digests is used.
 
     A base's blob may be part of versions of thousands of models, while the model's own versions are
@@ -63,7 +63,7 @@ def by_model(digest: InstrumentedAttribute[str]) -> ColumnElement[str]:
     return digest + ""
 
 
-def find_used(session: Session, digests: list[str]) -> set[str]:
+def find_used_digests(session: Session, digests: list[str]) -> set[str]:
     """Return those of `digests` (at most some hundreds) that something still refers to.
 
     Each is looked up until its first use, because a base's blob may have a hundred thousand uses.
@@ -87,7 +87,7 @@ def find_used(session: Session, digests: list[str]) -> set[str]:
     )
 
 
-def list_used_after(session: Session, digest: str, limit: int) -> list[str]:
+def list_used_digests_after(session: Session, digest: str, limit: int) -> list[str]:
     """Return the next digests in use after `digest`, in order; each index is read from there on."""
     digests: set[str] = set()
     for query in _build_use_queries():

@@ -33,7 +33,7 @@ class Due:
     held_out: bool = False
 
 
-def find_due(
+def find_deletable_files(
     model: Model, task: Task, jobs: list[Job], published: bool, now: float, failed_days: float
 ) -> Due:
     """Decide which files of a task may be deleted now.
@@ -75,7 +75,7 @@ def find_due(
     return Due(archive=True, train=rejected, held_out=rejected)
 
 
-def mark_unneeded(model: Model, task: Task, *, published: bool, now: float) -> None:
+def mark_unneeded_files(model: Model, task: Task, *, published: bool, now: float) -> None:
     """Mark files that need not be retained, in the publishing transaction."""
     if not published:
         return
@@ -99,10 +99,10 @@ def drop_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
             digests.append(task.traces_sha256)
         if task.features_sha256 is not None and task.held_out_deleted_at is not None:
             digests.append(task.features_sha256)
-    drop_unused(db, blobs, digests)
+    delete_unused_blobs(db, blobs, digests)
 
 
-def drop_unused(db: Database, blobs: Blobs, digests: list[str]) -> int:
+def delete_unused_blobs(db: Database, blobs: Blobs, digests: list[str]) -> int:
     """Delete those of the blobs that nothing refers to; return their number.
 
     The transaction keeps others from adding references meanwhile: see `core.retention.references`.
@@ -112,14 +112,14 @@ def drop_unused(db: Database, blobs: Blobs, digests: list[str]) -> int:
     with db.write() as session:
         # The blobs are deleted inside the transaction: nobody can come to refer to one in between.
         references.lock_exclusive(session)
-        unused = sorted(set(digests) - references.find_used(session, digests))
+        unused = sorted(set(digests) - references.find_used_digests(session, digests))
         for sha256 in unused:
             blobs.delete(sha256)
         hit_failpoint("sweep-uncommitted")
         return len(unused)
 
 
-def remove_unnamed(
+def delete_unnamed_objects(
     db: Database,
     store: Store,
     prefix: str,

@@ -12,7 +12,7 @@ from core.storage import Blobs
 _BATCH = 200
 
 
-def delete_unused(db: Database, blobs: Blobs, digests: Sequence[str]) -> None:
+def delete_unused_digests(db: Database, blobs: Blobs, digests: Sequence[str]) -> None:
     """Delete those of `digests` that nothing refers to any more.
 
     The lock keeps others from referring to a blob between the check and the deletion.
@@ -22,7 +22,7 @@ def delete_unused(db: Database, blobs: Blobs, digests: Sequence[str]) -> None:
         batch = list(digests[start : start + _BATCH])
         with db.write() as session:
             references.lock_exclusive(session)
-            used = references.find_used(session, batch)
+            used = references.find_used_digests(session, batch)
             for digest in batch:
                 if digest not in used:
                     blobs.delete(digest)

@@ -29,7 +29,7 @@ from core.execution import batch_lines
 from core.execution.kinds import KINDS, Done
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage, words
-from core.lineage.coverage import find_lacked_tasks, with_task
+from core.lineage.coverage import add_taught_task, find_lacked_tasks
 from core.lineage.standing import ENDED
 from core.scheduling import turns
 from core.scheduling.eligible import ANY_DEVICE, Offer, fits_offer, is_eligible
@@ -38,15 +38,15 @@ __all__ = [
     "Claim",
     "claim_job",
     "complete_stop",
-    "fail",
-    "finish",
-    "lack_memory",
-    "put_off",
-    "reap_expired",
+    "fail_job",
+    "finish_job",
+    "put_off_job",
+    "reap_expired_jobs",
     "reap_worker",
-    "reject",
+    "reject_job",
     "renew_lease",
-    "requeue",
+    "requeue_dead_attempt",
+    "requeue_for_memory",
 ]
 
 MAX_STRIKES = 3
@@ -137,7 +137,7 @@ def _lock_next_job(
     """
     may_run = and_(may_run, Job.id.not_in(missed)) if missed else may_run
     priorities = {kind.name: kind.priority for kind in KINDS.values() if kind.able()}
-    for owner, next_, overtakes in turns.in_order(session, may_run, priorities):
+    for owner, next_, overtakes in turns.list_turns(session, may_run, priorities):
         owner_jobs = select(Job).where(
             Job.owner_id == owner, Job.kind.in_(sorted(priorities)), may_run
         )
@@ -215,7 +215,7 @@ def _begin_from(session: Session, model: Model, job: Job, task: Task, now: float
             f"the job starts again from it, not from version {former_parent}."
         )
         job_log.add_line(session, job.id, ("warning", text), now)
-    tasks = with_task(lineage.head_of(session, model).manifest, task.number)
+    tasks = add_taught_task(lineage.find_lineage_head(session, model).manifest, task.number)
     job.warnings = [
         words.describe_missing(model, lacked_task, standing)
         for lacked_task, standing in find_lacked_tasks(session, model, tasks)
@@ -256,7 +256,7 @@ def complete_stop(db: Database, claim: Claim) -> State:
         )
 
 
-def requeue(db: Database, claim: Claim, error: str, *, counts: bool = True) -> State:
+def requeue_dead_attempt(db: Database, claim: Claim, error: str, *, counts: bool = True) -> State:
     """Queue a job again whose attempt died, or fail it at the third strike.
 
     Args:
@@ -278,7 +278,7 @@ def requeue(db: Database, claim: Claim, error: str, *, counts: bool = True) -> S
         return state
 
 
-def lack_memory(db: Database, claim: Claim, error: str, detail: str) -> State:
+def requeue_for_memory(db: Database, claim: Claim, error: str, detail: str) -> State:
     """Queue a job again whose attempt ran out of memory, or fail it at the second time.
 
     Unlike other lost attempts, this counts even if a snapshot was made since: the job would resume
@@ -302,7 +302,7 @@ def lack_memory(db: Database, claim: Claim, error: str, detail: str) -> State:
         return _end_lost_attempt(session, job, now, error)
 
 
-def put_off(db: Database, claim: Claim, reason: str, seconds: float) -> State:
+def put_off_job(db: Database, claim: Claim, reason: str, seconds: float) -> State:
     """Release a job whose turn it is not, for at least `seconds`, without a strike.
 
     Raises:
@@ -316,7 +316,7 @@ def put_off(db: Database, claim: Claim, reason: str, seconds: float) -> State:
         return state
 
 
-def finish(db: Database, claim: Claim, done: Done) -> State:
+def finish_job(db: Database, claim: Claim, done: Done) -> State:
     """End a job that makes no version, and store its findings.
 
     Raises:
@@ -332,7 +332,7 @@ def finish(db: Database, claim: Claim, done: Done) -> State:
         return change_state(session, job, Action.FINISH, now)
 
 
-def fail(db: Database, claim: Claim, kind: str, error: str) -> State:
+def fail_job(db: Database, claim: Claim, kind: str, error: str) -> State:
     """End a job as failed; it may be retried.
 
     Args:
@@ -346,7 +346,7 @@ def fail(db: Database, claim: Claim, kind: str, error: str) -> State:
     return _end_with_error(db, claim, Action.FAIL, problem)
 
 
-def reject(db: Database, claim: Claim, problem: PerennialError) -> State:
+def reject_job(db: Database, claim: Claim, problem: PerennialError) -> State:
     """End a job as rejected, since its batch is unusable.
 
     The ingest report, if any, is stored in the task, or in the job if it has no task.
@@ -368,7 +368,7 @@ def reject(db: Database, claim: Claim, problem: PerennialError) -> State:
         return _move_job(session, job, Action.REJECT, db.now(session), {"error": job.error})
 
 
-def reap_expired(db: Database, before: float | None = None) -> list[str]:
+def reap_expired_jobs(db: Database, before: float | None = None) -> list[str]:
     """Take jobs from workers whose lease ran out before a time of the database's clock.
 
     Return the jobs' ids. Safe in several workers at once: a job whose row another transaction has

@@ -62,7 +62,7 @@ def count_flips(old: Mask, new: Mask) -> Flips:
     return Flips(both, int((old & ~new).sum()), int((new & ~old).sum()), len(old) - either)
 
 
-def count_by(groups: Groups, most: int, old: Mask, new: Mask) -> Groups:
+def count_flips_by_group(groups: Groups, most: int, old: Mask, new: Mask) -> Groups:
     """Count the flips between two versions in each group of images.
 
     Args:

@@ -45,7 +45,7 @@ class FolderStore:
         return f"FolderStore({str(self.root)!r})"
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
-        """Store a file.
+        """Store a local file under a key.
 
         `move` renames it if it lies on the same file system, and otherwise copies it.
         """
@@ -69,7 +69,7 @@ class FolderStore:
         return tag
 
     def put_bytes(self, key: str, data: bytes) -> None:
-        """Store `data`."""
+        """Store bytes under a key."""
         target = self._locate_object(key)
         with self._translate_errors(), self._incoming_file() as (temporary, handle):
             handle.write(data)

@@ -154,7 +154,7 @@ class S3Store:
         return tag
 
     def put_bytes(self, key: str, data: bytes) -> None:
-        """Store `data`."""
+        """Store bytes under a key."""
         self._put_object(self._name_object(key), BytesIO(data), len(data))
 
     def _put_object(self, name: str, handle: BinaryIO, size: int) -> str:
@@ -272,7 +272,7 @@ class S3Store:
         )
 
     def delete(self, key: str) -> None:
-        """Remove the object."""
+        """Remove the object of a key."""
         name = self._name_object(key)
         with self._translate_errors():
             try:

@@ -7,7 +7,7 @@ from sqlalchemy import and_, func, or_, select
 from sqlalchemy import inspect as sql_inspect
 from sqlalchemy.orm import Session
 
-from core.admission.applicability import Predecessors, last_job_of
+from core.admission.applicability import Predecessors, select_last_open_job
 from core.contract.reports.report import Repeats
 from core.database.tables import Job, Model, Task, Version
 from core.lineage.outlook import concerns_next_task
@@ -94,10 +94,10 @@ def read_past(session: Session, actor: Actor, model: str, sent: repeats.Sent) ->
         NotFound, NameAmbiguous: see `core.requests.actor.find_model`.
     """
     head = and_(Version.model_id == Model.id, Version.number == Model.head)
-    last_job = Job.id == last_job_of(Model.id).scalar_subquery()
+    last_job = Job.id == select_last_open_job(Model.id).scalar_subquery()
     query = select(Model, Version, Job).outerjoin(Version, head).outerjoin(Job, last_job)
     row, version, job = find_model_row(session, actor, model, query)
-    # As `core.lineage.lineage.start_of`: without its base, a model has no version yet.
+    # As `core.lineage.lineage.find_next_start`: without its base, a model has no version yet.
     before = Predecessors(None if row.base_job is not None else version, job)
     mine = Task.model_id == row.id
     sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()

@@ -22,7 +22,7 @@ from core.database.states import State
 from core.database.tables import Job, Model, Task
 from core.errors import LabelsInvalid
 from core.ingest.findings.batch_data import measure_balance
-from core.ingest.first_report import NAMES_AND_SIZES, first_report
+from core.ingest.first_report import NAMES_AND_SIZES, build_first_report
 from core.ingest.inspect import Directory
 from core.ingest.names import quote
 from core.tasks.class_names import Compared, compare_names
@@ -60,7 +60,7 @@ def check_classes(model: Model, directory: Directory) -> None:
     )
 
 
-def known_classes(session: Session, model: Model) -> set[str]:
+def list_known_classes(session: Session, model: Model) -> set[str]:
     """Return the class names that a new batch is compared with."""
     if model.scenario == "task":
         return set()
@@ -92,7 +92,7 @@ def build_report(
         "classes": classes,
         "data": measure_balance(sizes),
         "reading": directory.reading,
-        **first_report(
+        **build_first_report(
             directory.ignored,
             directory.ignored_files,
             directory.notes,
@@ -121,16 +121,16 @@ def list_warnings(directory: Directory, compared: Compared) -> list[str]:
     return [*directory.warnings, *sentences]
 
 
-def one_class(session: Session, model: Model, directory: Directory) -> list[str]:
+def warn_of_one_class(session: Session, model: Model, directory: Directory) -> list[str]:
     """Warn of a batch after which the model knows only one class.
 
     Its version is published but not promoted.
     """
-    # `known_classes` is empty in the task scenario, although earlier tasks have classes.
+    # `list_known_classes` is empty in the task scenario, although earlier tasks have classes.
     if len(directory.classes) != 1 or (model.scenario == "task" and model.next_task > 1):
         return []
     (label,) = directory.classes
-    if known_classes(session, model) - {label}:
+    if list_known_classes(session, model) - {label}:
         return []
     return [
         f"The batch has one class, {quote(label)}, and the model knows no other. Its version calls "
@@ -159,7 +159,7 @@ def warn_of_few(directory: Directory, compared: Compared) -> list[str]:
     ]
 
 
-def not_checked(directory: Directory) -> list[str]:
+def list_missing_checks(directory: Directory) -> list[str]:
     """Return one sentence for each check that names and sizes do not allow."""
     decoding = "Images were not decoded: damaged files are found by the job."
     if directory.first_look.is_sample:

@@ -114,7 +114,7 @@ class _Index:
         self._replaced: dict[int, str] = {}
 
     def add(self, name: str) -> None:
-        """Add a name."""
+        """Add a class name to the index."""
         fold = fold_name(name)
         for stem in list_stems(fold):
             self._stems.setdefault(stem, name)

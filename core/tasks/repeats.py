@@ -56,11 +56,11 @@ class Same:
 
     @property
     def is_answer(self) -> bool:
-        """True where a batch is answered with it."""
+        """True where a repeated batch is answered with this task."""
         return self.standing in ANSWERS or self.is_held
 
 
-def find_same(session: Session, model: Model, sent: Sent) -> list[Same]:
+def find_same_batches(session: Session, model: Model, sent: Sent) -> list[Same]:
     """Return the tasks of a model with the content of a batch, ranked; the caller holds the model's
     row.
     """
@@ -129,12 +129,12 @@ def _is_read_alike(report: BatchReport, sent: Sent) -> bool:
     return was == (sent.directory.reading.get("options", {}), sent.duplicates)
 
 
-def answer_of(same: Sequence[Same]) -> Same | None:
+def choose_answering_task(same: Sequence[Same]) -> Same | None:
     """Return the task that a batch is answered with; None: it is learned."""
     return same[0] if same and same[0].is_answer else None
 
 
-def job_of(session: Session, same: Same) -> Job:
+def find_making_job(session: Session, same: Same) -> Job:
     """Return the job that made what a task is now: the one under way, or the one that made its
     version.
     """
@@ -147,12 +147,12 @@ def job_of(session: Session, same: Same) -> Job:
     )  # a twin in a rebased model may have none of its own
 
 
-def to_json(same: Same, job: Job) -> Repeats:
+def repeat_to_json(same: Same, job: Job) -> Repeats:
     """Return the task that a batch repeats as answers show it."""
     return {"task": same.task.number, "standing": str(same.standing), "version": job.version}
 
 
-def next_turn(same: Sequence[Same], content: str | None) -> int | None:
+def find_next_repeat_number(same: Sequence[Same], content: str | None) -> int | None:
     """Return the number of a new task among those of its model with the same content, from 0; None:
     no digest.
     """
@@ -169,7 +169,9 @@ def forget_digest(task: Task) -> None:
     task.content_sha256 = task.content_turn = None
 
 
-def warn_of(same: Sequence[Same], *, again: bool, size: int, expected_s: float | None) -> list[str]:
+def warn_of_repeat(
+    same: Sequence[Same], *, again: bool, size: int, expected_s: float | None
+) -> list[str]:
     """Return warnings about a batch that was sent before and is learned all the same.
 
     Args:

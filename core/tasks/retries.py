@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.admission import NO_LIMITS, Admission, JobLimits, work_of
+from core.admission.admission import NO_LIMITS, Admission, JobLimits, compute_workload
 from core.admission.applicability import check_next_task
 from core.bases import pretrained
 from core.contract.catalogue import Catalogue
@@ -26,8 +26,8 @@ from core.database.states import Action, State, find_next_state
 from core.database.tables import Job, Model, Task, Version
 from core.errors import WrongState
 from core.jobs.job_response import build_job_response
-from core.jobs.jobs import lock_owned_job, make_missing_error, new_job, set_resources
-from core.jobs.run_again import run_again
+from core.jobs.jobs import build_task_job, lock_owned_job, make_missing_error, set_resources
+from core.jobs.run_again import queue_job_again
 from core.lineage import lineage, words
 from core.lineage.standing import Standing
 from core.recipe.resolve import resolve
@@ -59,7 +59,7 @@ class Again:
     admission: Admission
 
 
-def retry(
+def retry_job(
     db: Database,
     catalogue: Catalogue,
     actor: Actor,
@@ -108,7 +108,7 @@ def retry(
             )
             fresh = _retry_task(again)
             session.flush()
-            quota.take_turn(session, model.owner_id, limits.max_open_jobs)
+            quota.take_job_room(session, model.owner_id, limits.max_open_jobs)
             return build_job_response(session, fresh), True
         if open_one.id != job.id and job.state != State.SUCCEEDED:
             raise WrongState(
@@ -133,9 +133,9 @@ def _retried_without_task(
 ) -> bool:
     """Retry a job without a task; return True if there is something new to do."""
     if job.kind == Kind.FETCH:
-        return pretrained.retry(session, actor, model, job, max_open_jobs, now)
+        return pretrained.retry_weights_job(session, actor, model, job, max_open_jobs, now)
     if job.kind == Kind.EXPORT:
-        return run_again(session, actor, model, job, max_open_jobs, now)
+        return queue_job_again(session, actor, model, job, max_open_jobs, now)
     raise WrongState(
         f"A job of the kind {job.kind} is not retried, since what it worked on is deleted when it "
         "ends: send the request again.",
@@ -224,7 +224,7 @@ def learn_again(again: Again, action: str = "job.retry") -> Job:
     """
     session, model, task, last, now = again.session, again.model, again.task, again.job, again.now
     patch = _choose_override(again)
-    fresh = new_job(model, task, patch, _resolve_recipe(again, patch), now, retry_of=last.id)
+    fresh = build_task_job(model, task, patch, _resolve_recipe(again, patch), now, retry_of=last.id)
     session.add(fresh)
     session.flush()
     text = f"Task {task.number} is learned again, after job {last.id}: the job waits for a worker."
@@ -258,8 +258,10 @@ def _resolve_recipe(again: Again, patch: RecipePatch) -> RecipeOut:
         architecture=model.architecture,
         problem=model.problem,
     ).recipe
-    check_next_task(session, again.catalogue, model, lineage.start_of(session, model), recipe)
-    work = work_of(session, model, task.number)
+    check_next_task(
+        session, again.catalogue, model, lineage.find_next_start(session, model), recipe
+    )
+    work = compute_workload(session, model, task.number)
     again.admission.check_job(again.catalogue, model.architecture, model.image, recipe, work)
     return recipe
 

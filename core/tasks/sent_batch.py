@@ -75,7 +75,7 @@ class Batch:
 
     @property
     def sent(self) -> repeats.Sent:
-        """Properties by which existing tasks are compared with this batch."""
+        """Properties of a sent batch by which existing tasks are compared with it."""
         return repeats.Sent(self.sha256, self.directory, self.duplicates_policy)
 
 

@@ -39,7 +39,7 @@ class _Decision:
     reason: str | None
 
 
-def go_on(
+def continue_without_task(
     db: Database, actor: Actor, model: str, number: int, reason: str | None
 ) -> tuple[TaskOut, str | None]:
     """Let a model's lineage continue without a task whose version is held: it is skipped.
@@ -133,14 +133,14 @@ def relearn_task(
             session, actor, catalogue, row, task, last, override, now, limits.admission
         )
         new = retries.learn_again(request, "task.relearn")
-        quota.take_turn(session, row.owner_id, limits.max_open_jobs)
+        quota.take_job_room(session, row.owner_id, limits.max_open_jobs)
         return build_job_response(session, new), True
 
 
 def _why_not(session: Session, model: Model, task: Task, where: Standing) -> str:
     """Say why a task cannot be learned again."""
     if where is Standing.LEARNED and task.number in list_taught_tasks(
-        lineage.head_of(session, model).manifest
+        lineage.find_lineage_head(session, model).manifest
     ):
         return f"Version {model.head}, from which the line goes on, was taught it"
     if where in (Standing.QUEUED, Standing.RUNNING):
@@ -169,7 +169,7 @@ def _record_decision(
     """Judge held versions again and record the decision; return the task and the next job."""
     session, actor, now = transaction.session, transaction.actor, transaction.now
     session.flush()
-    published = lineage.judge_again(session, model, now)
+    published = lineage.judge_held_versions(session, model, now)
     data: AuditData = {
         "model": model.id,
         "number": task.number,

@@ -23,7 +23,7 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.task import Accepted
 from core.database import job_log
 from core.database import jobs as job_rows
-from core.database.session import Database, clock_of
+from core.database.session import Database, build_clock_expression
 from core.database.tables import Job, Model, Task
 from core.failpoints import hit_failpoint
 from core.ids import new_id
@@ -46,7 +46,7 @@ from core.tasks.class_names import compare_names
 from core.tasks.expected_job import find_expected_s
 from core.tasks.sent_batch import Answer, Batch, Done, archive_key, make_task
 from core.tasks.task_response import build_task_response as shown_task
-from core.tasks.task_response import to_json
+from core.tasks.task_response import task_to_json
 from core.uploads.archive_keeping import store_archive
 from core.uploads.whole_uploads import Whole, delete_pieces, delete_upload_rows
 from core.usage import quota, stored_bytes
@@ -94,7 +94,7 @@ def check_admission(
     open_jobs = quota.count_open_jobs(Model.owner_id).scalar_subquery()
     with db.read(one_statement=True) as session:
         row, count = find_model_row(session, actor, model, select(Model, open_jobs))
-    quota.require_turn(count, max_open_jobs)
+    quota.require_job_room(count, max_open_jobs)
     quota.require_room(db, row.owner_id, max_bytes, length)
 
 
@@ -115,7 +115,7 @@ def read_known_classes(db: Database, actor: Actor, model: str) -> set[str]:
         NotFound: the caller sees no such model.
     """
     with db.read() as session:
-        return batch_report.known_classes(session, find_model(session, actor, model))
+        return batch_report.list_known_classes(session, find_model(session, actor, model))
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Submission:
                 directory, there.names, batch.duplicates_policy, batch.conflicts_policy
             ),
             "checked": batch_report.CHECKED,
-            "not_checked": batch_report.not_checked(directory),
+            "not_checked": batch_report.list_missing_checks(directory),
             "recipe": there.resolved.recipe,
             "warnings": [
                 *there.resolved.warnings,
@@ -218,7 +218,7 @@ class Submission:
         # Tasks are added under the lock of their model, and `next_task` rises with each: if it has
         # not changed, there is still none with the same content where there was none.
         is_first = unchanged and not there.same
-        same = [] if is_first else repeats.find_same(session, model, self.batch.sent)
+        same = [] if is_first else repeats.find_same_batches(session, model, self.batch.sent)
         repeated = self._respond_to_repeat(session, model, same, now)
         if repeated is not None:
             return repeated
@@ -227,7 +227,7 @@ class Submission:
             there.plan if unchanged else self.make_plan(session, self._read_past(session, model.id))
         )
         task = self._make_task(there, plan, same, task_id, locked)
-        job = jobs.new_job(model, task, override, plan.resolved.recipe, now)
+        job = jobs.build_task_job(model, task, override, plan.resolved.recipe, now)
         job.warnings = plan.missing
         session.add(task)
         # Before the job, which has a foreign key to the task.
@@ -243,7 +243,7 @@ class Submission:
         }
         record_action(session, self.actor, Entry("task.submit", task.id, data, model=model.id), now)
         response: Accepted = {
-            "task": to_json(model, task, job, Standing.QUEUED),
+            "task": task_to_json(model, task, job, Standing.QUEUED),
             "job": shown_job(session, job, model, may_be_stopped=locked.is_stopped),
             "expected_s": there.expected_s,
         }
@@ -267,7 +267,7 @@ class Submission:
             *self._warn_of_repeats(same, there.expected_s),
         ]
         task = make_task(locked.model, batch, task_id, report, warnings, locked.now)
-        task.content_turn = repeats.next_turn(same, task.content_sha256)
+        task.content_turn = repeats.find_next_repeat_number(same, task.content_sha256)
         return task
 
     def _answer_known(self) -> Done[Accepted] | None:
@@ -282,7 +282,7 @@ class Submission:
             if replay is not None:
                 return _build_replay(replay)
             model = find_model(session, self.actor, self.model, lock=True)
-            same = repeats.find_same(session, model, self.batch.sent)
+            same = repeats.find_same_batches(session, model, self.batch.sent)
             response = self._respond_to_repeat(session, model, same, now)
             if response is None:
                 return None
@@ -291,7 +291,7 @@ class Submission:
                 delete_upload_rows(session, self.actor, spent, now)
                 stored_bytes.mark_outdated(session, spent.owner_id)
             if response.is_new:
-                quota.take_turn(
+                quota.take_job_room(
                     session, model.owner_id, self.max_open_jobs, is_locked=spent is not None
                 )
         if spent is not None:
@@ -306,11 +306,11 @@ class Submission:
         The caller holds the lock on the model's row. A held task is retried if the request names a
         recipe that differs from that of its job.
         """
-        same_task = None if self.batch.again else repeats.answer_of(same)
+        same_task = None if self.batch.again else repeats.choose_answering_task(same)
         if same_task is None:
             return None
-        job, is_new = repeats.job_of(session, same_task), False
-        repeated_json = repeats.to_json(same_task, job)
+        job, is_new = repeats.find_making_job(session, same_task), False
+        repeated_json = repeats.repeat_to_json(same_task, job)
         if same_task.is_held and self._is_other_recipe(model, job):
             if not can_relearn(same_task.task):
                 return None  # its images are gone, but the batch has them: learn it as a new task
@@ -376,7 +376,7 @@ class Submission:
         if not is_counted:
             quota.require_room(db, owner_id, self.max_bytes, size)
         with (
-            store_archive(db, self.store, key, self.batch.path, archives.find_used),
+            store_archive(db, self.store, key, self.batch.path, archives.find_used_archives),
             db.write() as session,
         ):
             # Tests kill the process here: the archive is stored, and no row names it.
@@ -402,7 +402,9 @@ class Submission:
             if done.is_new:
                 # In all other cases, a statement above has changed the owner's row already.
                 is_locked = not (is_counted and done.needs_archive)
-                quota.take_turn(session, model.owner_id, self.max_open_jobs, is_locked=is_locked)
+                quota.take_job_room(
+                    session, model.owner_id, self.max_open_jobs, is_locked=is_locked
+                )
         hit_failpoint("submit-committed")
         if not done.needs_archive:
             # A concurrent request has added the task. After a crash here, the sweep removes the
@@ -428,11 +430,11 @@ class Submission:
         with self.db.read() as session:
             past = self._read_past(session, self.model)
             model = past.model
-            answered = None if self.batch.again else repeats.answer_of(past.same)
+            answered = None if self.batch.again else repeats.choose_answering_task(past.same)
             if answered is not None and not plans_known:
                 return None
             plan = self.make_plan(session, past)
-            known_names = batch_report.known_classes(session, model)
+            known_names = batch_report.list_known_classes(session, model)
             directory = self.batch.directory
             images = (directory.n_train, past.held_out + directory.n_test)
             expected_s = find_expected_s(
@@ -441,7 +443,9 @@ class Submission:
             row = read_columns(model)
             repeated_json = None
             if answered is not None:
-                repeated_json = repeats.to_json(answered, repeats.job_of(session, answered))
+                repeated_json = repeats.repeat_to_json(
+                    answered, repeats.find_making_job(session, answered)
+                )
         # Outside of a transaction that locks the model, since this may take a second.
         names = compare_names(self.batch.directory.classes, known_names)
         return BatchInModel(row, plan, names, expected_s, past.same, repeated_json)
@@ -471,7 +475,7 @@ class Submission:
         warnings = [
             *resolved.warnings,
             *check_recipe_after(session, catalogue, model, past.before, resolved.recipe),
-            *batch_report.one_class(session, model, batch.directory),
+            *batch_report.warn_of_one_class(session, model, batch.directory),
             *ahead.missing,
             *ahead.notes,
         ]
@@ -480,14 +484,14 @@ class Submission:
     def _warn_of_repeats(self, same: Sequence[repeats.Same], expected_s: float | None) -> list[str]:
         """Return the warnings about a repeated batch that is learned all the same."""
         again, size = self.batch.again, self.batch.bytes
-        if not again and repeats.answer_of(same) is not None:
+        if not again and repeats.choose_answering_task(same) is not None:
             return []
-        return repeats.warn_of(same, again=again, size=size, expected_s=expected_s)
+        return repeats.warn_of_repeat(same, again=again, size=size, expected_s=expected_s)
 
 
 def _lock_model(session: Session, actor: Actor, model_id: str) -> LockedModel:
     """Lock a model's row, and read with the same statement what adding a task needs besides."""
-    query = select(Model, clock_of(session), is_stopped(Model.id))
+    query = select(Model, build_clock_expression(session), is_stopped(Model.id))
     row = find_model_row(session, actor, model_id, query, lock=True)
     return LockedModel(row[0], float(row[1]), bool(row[2]))
 

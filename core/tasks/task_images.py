@@ -20,7 +20,7 @@ from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import Gone, Invalid, NotFound, StoreCorrupt, WrongState
 from core.ingest.dataset import Images, Labels, open_dataset
-from core.requests.actor import Actor, files_of, find_model
+from core.requests.actor import Actor, find_model, guard_model_files
 from core.requests.pages import decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339
 from core.retention import damage
@@ -61,7 +61,7 @@ def find_part(db: Database, actor: Actor, model: str, number: int, split: Split)
         if task is None:
             raise NotFound(f"The model has no task {number}.")
         sha256 = _find_digest(owner, task, split)
-        damage.refuse_any(session, owner.id, [Blobs.make_key(sha256)])
+        damage.refuse_marked_objects(session, owner.id, [Blobs.make_key(sha256)])
         return Part(number, split, sha256, _list_labels(owner, task))
 
 
@@ -75,7 +75,7 @@ def guard_reading(db: Database, actor: Actor, model: str, part: Part) -> Iterato
         StoreCorrupt: otherwise; the message says what is damaged and what to do.
     """
     try:
-        with files_of(db, actor, model):
+        with guard_model_files(db, actor, model):
             yield
     except StoreCorrupt:
         find_part(db, actor, model, part.task, part.split)

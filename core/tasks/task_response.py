@@ -32,7 +32,7 @@ class Learned:
 NOT_LEARNED = Learned()
 
 
-def of_tasks(session: Session, model: Model, tasks: Sequence[Task]) -> list[TaskOut]:
+def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) -> list[TaskOut]:
     """Return tasks with their newest job, standing, and accuracy when learned and now."""
     newest: dict[str, Job] = {}
     published: dict[int, int] = {}
@@ -67,7 +67,7 @@ def of_tasks(session: Session, model: Model, tasks: Sequence[Task]) -> list[Task
             # This holds after a deletion too: earlier cells remain, and later versions have none.
             now = cells.get((latest, task.number))
         items.append(
-            to_json(
+            task_to_json(
                 model,
                 task,
                 newest.get(task.id),
@@ -80,10 +80,10 @@ def of_tasks(session: Session, model: Model, tasks: Sequence[Task]) -> list[Task
 
 def build_task_response(session: Session, model: Model, task: Task) -> TaskOut:
     """Return one task of a model as responses show it."""
-    return of_tasks(session, model, [task])[0]
+    return build_task_responses(session, model, [task])[0]
 
 
-def to_json(
+def task_to_json(
     model: Model, task: Task, job: Job | None, standing: Standing, learned: Learned = NOT_LEARNED
 ) -> TaskOut:
     """Return a task in the contract's form.

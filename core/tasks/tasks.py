@@ -20,10 +20,10 @@ from core.requests.audit import Entry, record_action
 from core.requests.pages import Page, read_page
 from core.retention import answers
 from core.retention.totals import forget_totals
-from core.retention.unused import delete_unused
+from core.retention.unused import delete_unused_digests
 from core.storage import Blobs, Store
 from core.tasks import repeats
-from core.tasks.task_response import build_task_response, of_tasks
+from core.tasks.task_response import build_task_response, build_task_responses
 from core.usage import stored_bytes
 
 
@@ -37,10 +37,13 @@ def list_tasks(db: Database, actor: Actor, model: str, limit: int, cursor: str |
         row = find_model(session, actor, model)
         query = select(Task).where(Task.model_id == row.id)
         tasks: Page[Task] = read_page(session, query, Task.number, limit, cursor)
-        return {"items": of_tasks(session, row, tasks.rows), "next_cursor": tasks.next_cursor}
+        return {
+            "items": build_task_responses(session, row, tasks.rows),
+            "next_cursor": tasks.next_cursor,
+        }
 
 
-def read(db: Database, actor: Actor, model: str, number: int) -> TaskOut:
+def read_task(db: Database, actor: Actor, model: str, number: int) -> TaskOut:
     """Return one task.
 
     Raises:
@@ -71,7 +74,7 @@ def delete_data(
     # Files go after the commit: if it failed, rows would refer to deleted ones.
     for key in done[0]:
         store.delete(key)
-    delete_unused(db, blobs, done[1])
+    delete_unused_digests(db, blobs, done[1])
 
 
 def _mark_deleted(

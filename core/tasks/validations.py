@@ -13,14 +13,14 @@ from core.database import jobs as job_rows
 from core.database.kinds import Kind
 from core.ids import new_id
 from core.jobs.job_response import build_job_response
-from core.jobs.jobs import beside_the_line
+from core.jobs.jobs import build_job_without_task
 from core.recipe.stored import stored_override
 from core.requests.audit import Entry, record_action
 from core.tasks.sent_batch import Done, archive_key
 from core.tasks.submission import LockedModel, Submission
 
 
-def begin(submission: Submission) -> Done[JobOut]:
+def begin_validation(submission: Submission) -> Done[JobOut]:
     """Queue a job that decodes a batch; for errors see `Submission.submit`."""
     batch, batch_in_model = submission.batch, submission.in_model()
     report = submission.build_report(batch_in_model)
@@ -29,7 +29,7 @@ def begin(submission: Submission) -> Done[JobOut]:
 
     def add_job(session: Session, locked: LockedModel) -> Done[JobOut]:
         model, now = locked.model, locked.now
-        job = beside_the_line(model, Kind.VALIDATE, override, report["recipe"], now)
+        job = build_job_without_task(model, Kind.VALIDATE, override, report["recipe"], now)
         job.archive_key, job.archive_sha256, job.archive_bytes = key, batch.sha256, batch.bytes
         job.report = {**report, "checked": report["checked"], "valid": None, "n_held_out": None}
         session.add(job)

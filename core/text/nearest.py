@@ -38,7 +38,7 @@ def find_nearest(name: str, known: Iterable[str], inside: str = "") -> str | Non
     return None if best is None else best[3]
 
 
-def did_you_mean(name: str, known: Iterable[str], inside: str = "") -> str:
+def suggest_nearest(name: str, known: Iterable[str], inside: str = "") -> str:
     """Return text such as `did you mean image.size?
 
     ` to precede the list of allowed names, or "".
@@ -54,13 +54,13 @@ def unknown_field(
 
     Args:
         name: the unknown field.
-        known: dotted paths to search for the nearest one, see `paths_of`.
+        known: dotted paths to search for the nearest one, see `list_schema_paths`.
         inside: dotted path of the block that contains the field; empty means the top level.
         allowed: the names allowed in this block; if empty, the children of `inside` among `known`.
     """
     names = sorted(allowed or list_children(known, inside))
     listed = f"known here: {', '.join(names)}" if names else "nothing is known here"
-    return f"unknown field; {did_you_mean(name, known, inside)}{listed}"
+    return f"unknown field; {suggest_nearest(name, known, inside)}{listed}"
 
 
 def list_children(known: Iterable[str], inside: str) -> list[str]:
@@ -69,7 +69,7 @@ def list_children(known: Iterable[str], inside: str) -> list[str]:
     return [p[len(start) :] for p in known if p.startswith(start) and "." not in p[len(start) :]]
 
 
-def paths_of(schema: Mapping[str, Any]) -> list[str]:
+def list_schema_paths(schema: Mapping[str, Any]) -> list[str]:
     """Return the dotted paths of all properties of a JSON Schema, outer ones first.
 
     References and alternatives are followed, down to `MAX_DEPTH`.

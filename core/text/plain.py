@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from core.text.nearest import did_you_mean
+from core.text.nearest import suggest_nearest
 
 LONGEST = 40
 """Characters of a value that a message repeats."""
@@ -37,7 +37,7 @@ def describe_types(names: Iterable[str]) -> str:
     return " or ".join(_KINDS.get(name, name) for name in names)
 
 
-def must_be(keyword: str, limit: Any) -> str | None:
+def describe_requirement(keyword: str, limit: Any) -> str | None:
     """Return the requirement of a JSON Schema keyword, such as `must be at least 1`.
 
     Unknown keywords return None.
@@ -55,21 +55,21 @@ def must_be(keyword: str, limit: Any) -> str | None:
     )
 
 
-def one_of(value: Any, options: Iterable[str]) -> str:
+def describe_options(value: Any, options: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: the nearest name and all allowed ones."""
     names = list(options)
-    near = did_you_mean(value, names) if isinstance(value, str) else ""
+    near = suggest_nearest(value, names) if isinstance(value, str) else ""
     return f"{near}one of {', '.join(names)}"
 
 
-def must_be_one_of(value: Any, options: Sequence[Any]) -> str:
+def describe_required_options(value: Any, options: Sequence[Any]) -> str:
     """Return the message for a value that is not among `options`.
 
     It has all options, the value found, and the nearest option.
     """
     names = [option for option in options if isinstance(option, str)]
-    near = did_you_mean(value, names) if isinstance(value, str) else ""
-    return f"{must_be('enum', options)}{describe_found(value)}{near and '; ' + near.strip()}"
+    near = suggest_nearest(value, names) if isinstance(value, str) else ""
+    return f"{describe_requirement('enum', options)}{describe_found(value)}{near and '; ' + near.strip()}"
 
 
 def describe_found(value: Any) -> str:

@@ -160,7 +160,9 @@ def _named_blobs(session: Session) -> Iterator[Named]:
             )
 
 
-def check(db: Database, store: Store, settings: Settings, *, verify: bool = False) -> list[Drift]:
+def check_consistency(
+    db: Database, store: Store, settings: Settings, *, verify: bool = False
+) -> list[Drift]:
     """Return all differences between database and store; nothing is changed.
 
     Args:
@@ -175,10 +177,11 @@ def check(db: Database, store: Store, settings: Settings, *, verify: bool = Fals
     ]
 
 
-def repair(
+def repair_consistency(
     db: Database, store: Store, blobs: Blobs, settings: Settings, drifts: list[Drift]
 ) -> None:
-    """Repair what is safe to repair; afterwards `check` reports the rest.
+    """Repair differences between database and store that are safe to repair; `check_consistency`
+    reports the rest.
 
     A missing or damaged blob is restored from this machine's cache if its copy is sound. A download
     that nothing else refers to is forgotten, and the next request builds it again. A damaged
@@ -201,7 +204,7 @@ def repair(
     for key in marks:
         _update_mark(db, store, key)
     if any(drift.kind == "lease" for drift in drifts):
-        claims.reap_expired(db)
+        claims.reap_expired_jobs(db)
     # Last, so that it also removes what the repairs left without a row.
     sweep.run_sweep(db, store, blobs, settings, whole=True)
 
@@ -251,11 +254,11 @@ def _is_named(session: Session, named: Named) -> bool:
     """Return True if a row refers to the object."""
     area, _, name = named.key.partition("/")
     if area == "blobs":
-        return bool(references.find_used(session, [name.rpartition("/")[2]]))
+        return bool(references.find_used_digests(session, [name.rpartition("/")[2]]))
     if area == "archives":
-        return archives.sha256_of(session, named.key) is not None
+        return archives.find_archive_digest(session, named.key) is not None
     if named.key.startswith(chunks.PREFIX):
-        return bool(chunks.find_used(session, [named.key]))
+        return bool(chunks.find_used_chunks(session, [named.key]))
     job = session.get(Job, name.partition("/")[0])
     if job is None:
         return False
@@ -310,14 +313,14 @@ def _repair_blob(db: Database, store: Store, blobs: Blobs, sha256: str) -> None:
     with db.write() as session:
         # Neither a publish nor a sweep may change what the blob is used for meanwhile.
         references.lock_exclusive(session)
-        if copy is not None and references.find_used(session, [sha256]):
+        if copy is not None and references.find_used_digests(session, [sha256]):
             store.put_file(key, copy)
             return
         info = store.stat(key)
         if info is not None and _is_sound(store, Named(key, None, sha256, "")):
             return  # it is there again, and a wrong size in a row cannot be repaired here
         session.execute(delete(Export).where(Export.sha256 == sha256))
-        if not references.find_used(session, [sha256]):
+        if not references.find_used_digests(session, [sha256]):
             blobs.delete(sha256)
 
 
@@ -327,7 +330,7 @@ def _update_mark(db: Database, store: Store, key: str) -> None:
     with db.read() as session:
         digest = key.rpartition("/")[2]
         if key.startswith(archives.PREFIX):
-            digest = archives.sha256_of(session, key) or ""
+            digest = archives.find_archive_digest(session, key) or ""
     # Hashed before the transaction, in which other writers would wait for the store.
     sound = info is not None and _is_sound(store, Named(key, None, digest, ""))
     with db.write() as session:

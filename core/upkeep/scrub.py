@@ -150,7 +150,7 @@ class Scrubber:
         self._recorded_at = time.monotonic()
 
     def _run_pass(self) -> None:
-        """Scrub from the position to the end."""
+        """Scrub the store's objects from the position to the end."""
         if not self._cursor:
             with self._db.write() as session:
                 session.get_one(Scrub, _ROW, with_for_update=True).began_at = self._db.now(session)
@@ -237,7 +237,7 @@ class Scrubber:
                 damage.clear_marks(session, [key])
 
     def _drop_blobs(self, digests: list[str]) -> None:
-        retention.drop_unused(
+        retention.delete_unused_blobs(
             self._db, Blobs(self._store, self._settings.make_folder("cache")), digests
         )
 
@@ -266,13 +266,13 @@ def _is_due(row: Scrub, now: float, period_s: float) -> bool:
 def _read_next_batch(session: Session, cursor: str) -> list[_Named]:
     """Return the next objects after the key `cursor`; empty after the last one."""
     if cursor < _BLOBS:
-        rows = archives.list_used_after(session, cursor, archives.PREFIX, _BATCH)
+        rows = archives.list_used_archives_after(session, cursor, archives.PREFIX, _BATCH)
         if rows:
             return [_Named(key, sha256) for key, sha256 in rows]
     last = cursor.rpartition("/")[2] if cursor.startswith(_BLOBS) else ""
     return [
         _Named(Blobs.make_key(digest), digest)
-        for digest in references.list_used_after(session, last, _BATCH)
+        for digest in references.list_used_digests_after(session, last, _BATCH)
     ]
 
 
@@ -280,8 +280,8 @@ def _as_named(session: Session, key: str) -> _Named | None:
     """Return the object as rows refer to it now, or None if no row does."""
     if key.startswith(_BLOBS):
         digest = key.rpartition("/")[2]
-        return _Named(key, digest) if references.find_used(session, [digest]) else None
-    archive = archives.sha256_of(session, key)
+        return _Named(key, digest) if references.find_used_digests(session, [digest]) else None
+    archive = archives.find_archive_digest(session, key)
     return None if archive is None else _Named(key, archive)
 
 

@@ -28,7 +28,7 @@ from core.database.tables import (
     Task,
     Version,
 )
-from core.execution.snapshots import order_of
+from core.execution.snapshots import parse_snapshot_order
 from core.execution.validate import forget_archive
 from core.files import spool
 from core.retention import answers, archives, references, retention
@@ -92,7 +92,9 @@ def build_steps(
     """
     return {
         "expired event or idempotency record": lambda: _sweep_rows(db, settings),
-        "delivery of a webhook that is over": lambda: outbox.forget_old(db, settings.delivery_days),
+        "delivery of a webhook that is over": lambda: outbox.remove_old_deliveries(
+            db, settings.delivery_days
+        ),
         "snapshot of a job that is over, or superseded": lambda: _sweep_states(
             db, store, settings, "snapshot", "snapshots/"
         ),
@@ -103,13 +105,13 @@ def build_steps(
         "memory with images of a task whose data was deleted": lambda: _sweep_memories(db, blobs),
         "expired download": lambda: _sweep_exports(db, blobs, settings),
         "file of a deleted model": lambda: _sweep_models(db, blobs),
-        "upload of a job that is over": lambda: upload_removal.forget_old(db, store),
-        "upload whose time is over": lambda: upload_removal.remove_expired(db, store),
-        "piece of an upload that nothing names": lambda: retention.remove_unnamed(
-            db, store, chunks.PREFIX, chunks.find_used, grace_days
+        "upload of a job that is over": lambda: upload_removal.delete_forgotten_uploads(db, store),
+        "upload whose time is over": lambda: upload_removal.remove_expired_uploads(db, store),
+        "piece of an upload that nothing names": lambda: retention.delete_unnamed_objects(
+            db, store, chunks.PREFIX, chunks.find_used_chunks, grace_days
         ),
-        "archive that nothing names": lambda: retention.remove_unnamed(
-            db, store, archives.PREFIX, archives.find_used, grace_days
+        "archive that nothing names": lambda: retention.delete_unnamed_objects(
+            db, store, archives.PREFIX, archives.find_used_archives, grace_days
         ),
         "blob that nothing names": lambda: _sweep_blobs(db, store, blobs, grace_days, whole),
     }
@@ -136,7 +138,7 @@ def run_sweep(
     # The rest is this machine's own, which no other worker can clean up.
     spool.remove_abandoned(settings.make_folder("spool"))
     downloads = settings.make_folder(unfinished.FOLDER)
-    unfinished.remove_old(
+    unfinished.remove_old_downloads(
         downloads, settings.failed_days * retention.DAY_S, settings.max_fetch_bytes
     )
     _sweep_copies(db, blobs)
@@ -210,7 +212,7 @@ def _find_superseded(job: Job, registered: StoredState | None, keys: list[str]) 
         current = (job.fence, 0)
     else:
         return keys
-    return [key for key in keys if order_of(key) < current]
+    return [key for key in keys if parse_snapshot_order(key) < current]
 
 
 def _is_retriable(db: Database, session: Session, job: Job, days: float) -> bool:
@@ -288,7 +290,9 @@ def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, ta
         status = select(Version.status).where(Version.job_id.in_([job.id for job in jobs]))
         published = "published" in session.execute(status).scalars().all()
         now = db.now(session)
-        due = retention.find_due(model, task, jobs, published, now, settings.failed_days)
+        due = retention.find_deletable_files(
+            model, task, jobs, published, now, settings.failed_days
+        )
         marked, forgotten = False, list[str]()
         if due.train and task.train_sha256 is not None and task.train_deleted_at is None:
             task.train_deleted_at, marked = now, True
@@ -301,7 +305,7 @@ def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, ta
         # After the commit: from then on no row refers to the files, and a crash leaves blobs for
         # the sweep.
         retention.drop_task_blobs(db, blobs, task_id)
-        retention.drop_unused(db, blobs, forgotten)
+        retention.delete_unused_blobs(db, blobs, forgotten)
 
 
 _DELETED_TASKS = (
@@ -349,7 +353,7 @@ def _sweep_memories(db: Database, blobs: Blobs) -> None:
             for part in session.execute(_memories_with(model_id, task, deleted_at)).scalars():
                 part.deleted_at = db.now(session)
                 digests.append(part.sha256)
-        retention.drop_unused(db, blobs, digests)
+        retention.delete_unused_blobs(db, blobs, digests)
 
 
 def _memories_with(model_id: str, task: int, deleted_at: float) -> Select[Part]:
@@ -396,7 +400,7 @@ def _sweep_exports(db: Database, blobs: Blobs, settings: Settings) -> None:
         digests = [export.sha256 for export in exports]
         for export in exports:
             session.delete(export)
-    retention.drop_unused(db, blobs, digests)
+    retention.delete_unused_blobs(db, blobs, digests)
 
 
 def _sweep_models(db: Database, blobs: Blobs) -> None:
@@ -423,7 +427,7 @@ def _sweep_models(db: Database, blobs: Blobs) -> None:
                 mine = table.version_id == version_id
                 digests += session.execute(select(table.sha256).where(mine)).scalars()
                 session.execute(delete(table).where(mine))
-        retention.drop_unused(db, blobs, digests)
+        retention.delete_unused_blobs(db, blobs, digests)
 
 
 def _sweep_blobs(db: Database, store: Store, blobs: Blobs, grace_days: float, whole: bool) -> None:
@@ -441,9 +445,9 @@ def _sweep_blobs(db: Database, store: Store, blobs: Blobs, grace_days: float, wh
         if info.modified < limit:
             batch.append(info.key.rpartition("/")[2])
         if len(batch) == _BATCH:
-            retention.drop_unused(db, blobs, batch)
+            retention.delete_unused_blobs(db, blobs, batch)
             batch = []
-    retention.drop_unused(db, blobs, batch)
+    retention.delete_unused_blobs(db, blobs, batch)
 
 
 def _sweep_copies(db: Database, blobs: Blobs) -> None:
@@ -452,6 +456,6 @@ def _sweep_copies(db: Database, blobs: Blobs) -> None:
     for start in range(0, len(copies), _BATCH):
         batch = copies[start : start + _BATCH]
         with db.read() as session:
-            used = references.find_used(session, batch)
+            used = references.find_used_digests(session, batch)
         for digest in set(batch) - used:
             blobs.drop_copy(digest)

@@ -19,7 +19,7 @@ def make_key(upload_id: str, offset: int, fence: int) -> str:
     return f"{PREFIX}{upload_id}/{offset:020d}-{fence:08d}"
 
 
-def find_used(session: Session, keys: Collection[str]) -> set[str]:
+def find_used_chunks(session: Session, keys: Collection[str]) -> set[str]:
     """Return those of `keys` (at most some hundreds) that an upload refers to."""
     return set(session.scalars(select(Chunk.key).where(Chunk.key.in_(keys))))
 

@@ -15,7 +15,7 @@ writers must get in between.
 """
 
 
-def forget(db: Database, store: Store, job_id: str) -> None:
+def delete_finished_upload(db: Database, store: Store, job_id: str) -> None:
     """Delete the upload of a finished job, then its key in the row.
 
     After a crash in between, this can be repeated.
@@ -30,7 +30,7 @@ def forget(db: Database, store: Store, job_id: str) -> None:
         job.archive_key = None
 
 
-def forget_old(db: Database, store: Store) -> None:
+def delete_forgotten_uploads(db: Database, store: Store) -> None:
     """Delete the uploads of finished jobs that were not deleted when these ended."""
     over = sorted(str(state) for state in TERMINAL)
     with db.read() as session:
@@ -38,10 +38,10 @@ def forget_old(db: Database, store: Store) -> None:
             session.scalars(select(Job.id).where(Job.archive_key.is_not(None), Job.state.in_(over)))
         )
     for job_id in job_ids:
-        forget(db, store, job_id)
+        delete_finished_upload(db, store, job_id)
 
 
-def remove_expired(db: Database, store: Store) -> None:
+def remove_expired_uploads(db: Database, store: Store) -> None:
     """Remove expired uploads that no request is writing to, then delete their objects.
 
     Objects that a crash leaves have no row, so the sweep removes them.

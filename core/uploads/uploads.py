@@ -116,7 +116,7 @@ class NewUpload:
     sha256: str | None = None
 
 
-def create(
+def create_upload(
     db: Database,
     actor: Actor,
     announced: NewUpload,
@@ -159,7 +159,7 @@ def create(
     return response, False
 
 
-def read(db: Database, actor: Actor, upload: str) -> State:
+def read_upload(db: Database, actor: Actor, upload: str) -> State:
     """Return the progress of an upload.
 
     Raises:
@@ -241,7 +241,7 @@ def require_room(db: Database, writing: Writing, size: int | None, terms: Terms)
     quota.require_room(db, writing.owner_id, terms.max_owner_bytes, size)
 
 
-def append(
+def append_piece(
     db: Database, store: Store, actor: Actor, writing: Writing, piece: Piece, terms: Terms
 ) -> State:
     """Store a piece, advance the upload past it, end the lease, and return the progress.
@@ -253,7 +253,7 @@ def append(
         NotAuthenticated: the key has ended meanwhile.
     """
     key = chunks.make_key(writing.id, writing.offset, writing.fence)
-    with store_archive(db, store, key, piece.path, chunks.find_used):
+    with store_archive(db, store, key, piece.path, chunks.find_used_chunks):
         hit_failpoint("upload-stored")
         with db.write() as session:
             now = db.now(session)
@@ -278,7 +278,7 @@ def append(
     return state
 
 
-def delete(db: Database, store: Store, actor: Actor, upload: str) -> None:
+def delete_upload(db: Database, store: Store, actor: Actor, upload: str) -> None:
     """Remove an upload; a request that writes to it then finds it missing.
 
     Raises:

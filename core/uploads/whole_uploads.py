@@ -12,7 +12,7 @@ from core.requests.actor import Actor
 from core.storage import Store
 from core.storage.blobs import verify_chunks
 from core.uploads import chunks
-from core.uploads.uploads import find_upload, read
+from core.uploads.uploads import find_upload, read_upload
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +65,9 @@ def read_contents(db: Database, store: Store, actor: Actor, upload: Whole) -> It
         for key, sha256 in upload.pieces:
             yield from verify_chunks(store.read(key), key, sha256)
     except StoreCorrupt as error:
-        read(db, actor, upload.id)  # raises NotFound if the upload has been removed meanwhile
+        read_upload(
+            db, actor, upload.id
+        )  # raises NotFound if the upload has been removed meanwhile
         raise StoreCorrupt(
             f"{error.detail} It is a piece of {upload.id}: DELETE /v1/uploads/{upload.id}, and "
             f"upload the file again.",

@@ -62,7 +62,7 @@ def take_room(session: Session, owner_id: str, limit: int, size: int) -> None:
         )
 
 
-def require_turn(open_jobs: int, limit: int) -> None:
+def require_job_room(open_jobs: int, limit: int) -> None:
     """Check that an owner has fewer than `limit` unfinished jobs.
 
     Args:
@@ -75,7 +75,7 @@ def require_turn(open_jobs: int, limit: int) -> None:
         raise _no_turn(limit)
 
 
-def take_turn(session: Session, owner_id: str, limit: int, *, is_locked: bool = False) -> None:
+def take_job_room(session: Session, owner_id: str, limit: int, *, is_locked: bool = False) -> None:
     """Check that the job added by this transaction is not one too many for its owner.
 
     Call this last in the transaction, since it locks the owner's row.

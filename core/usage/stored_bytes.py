@@ -69,6 +69,6 @@ def measure_owner(db: Database, owner_id: str) -> int:
 
 def _sum_bytes(session: Session, owner_id: str) -> int:
     """Return the sum of all stored bytes of an owner."""
-    sums = usage_sums.of_owner(session, owner_id)["bytes"]
+    sums = usage_sums.sum_owner_usage(session, owner_id)["bytes"]
     of_models = sums["versions"] + sums["archives"] + sums["datasets"] + sums["exports"]
     return of_models + sums["bases"] + sums["uploads"]

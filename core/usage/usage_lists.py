@@ -13,8 +13,9 @@ from core.requests.times import format_rfc3339
 from core.usage import usage_sums
 
 
-def by_model(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UsagePage:
-    """Return a page of models with their counts and bytes (`core.usage.usage_sums.per_model`).
+def list_usage_by_model(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UsagePage:
+    """Return a page of models with their counts and bytes
+    (`core.usage.usage_sums.sum_usage_by_model`).
 
     Deleted models are included until the sweep has removed them.
     """
@@ -23,7 +24,7 @@ def by_model(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> U
         rows: Page[Model] = read_page(session, query, Model.id, limit, cursor)
         models = rows.rows
         owners = _find_owner_names(session, {m.owner_id for m in models})
-        counted = usage_sums.per_model(session, Model.id.in_([m.id for m in models]))
+        counted = usage_sums.sum_usage_by_model(session, Model.id.in_([m.id for m in models]))
         items: list[ModelUsage | OwnerUsage] = [
             {
                 "model": m.id,
@@ -37,7 +38,7 @@ def by_model(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> U
         return {"items": items, "next_cursor": rows.next_cursor}
 
 
-def by_owner(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UsagePage:
+def list_usage_by_owner(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UsagePage:
     """Return a page of owners with sums over models, bytes of bases and uploads, `measured_at`.
 
     Workers measure from time to time; only owners that were never measured are measured here.

@@ -38,7 +38,7 @@ _Rows = Callable[..., Iterator[Any]]
 """Runs a grouped query; each row has a model's id and figures of the model."""
 
 
-def per_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCounts]:
+def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str, ModelCounts]:
     """Return `tasks`, `versions`, `jobs` (by state) and `bytes` of models by model id.
 
     Among the bytes, `versions` counts parts and totals; `archives`, archives that wait to be
@@ -164,13 +164,13 @@ def _sum_versions(
         counts_by_model[model_id]["bytes"]["exports"] = int(total)
 
 
-def of_owner(session: Session, owner_id: str) -> OwnerSums:
+def sum_owner_usage(session: Session, owner_id: str) -> OwnerSums:
     """Return the sums over an owner's models, bases and uploads.
 
     Deleted models count until their files are swept.
     """
     mine = Model.owner_id == owner_id
-    models = list(per_model(session, mine).values())
+    models = list(sum_usage_by_model(session, mine).values())
     jobs: dict[str, int] = {}
     for one in models:
         for state, count in one["jobs"].items():
@@ -208,7 +208,7 @@ def measure_owner(db: Database, owner_id: str, begun: float | None = None) -> Ow
         begun: store only while `Owner.usage_at` has this value; None: only while there are no sums.
     """
     with db.read() as session:
-        usage: OwnerMeasured = {"at": db.now(session), **of_owner(session, owner_id)}
+        usage: OwnerMeasured = {"at": db.now(session), **sum_owner_usage(session, owner_id)}
     # A transaction of its own, since the sum takes long and SQLite has one writer at a time.
     with db.write() as session:
         mine = Owner.usage.is_(None) if begun is None else Owner.usage_at == begun
@@ -216,7 +216,7 @@ def measure_owner(db: Database, owner_id: str, begun: float | None = None) -> Ow
     return usage
 
 
-def measure_old(db: Database) -> None:
+def measure_outdated_owners(db: Database) -> None:
     """Measure owners not measured for `FRESH_S`, the oldest first, for about `BUDGET_S`."""
     begun = time.monotonic()
     with db.read() as session:

@@ -86,7 +86,7 @@ def set_alias(
     _check_name(alias)
     with db.write() as session:
         row = find_model(session, actor, model, lock=True)
-        target = lineage.version_of(session, row, version)
+        target = lineage.find_numbered_version(session, row, version)
         if target is None:
             raise Invalid(
                 f"Model {row.name!r} has no version {version}.",
@@ -110,7 +110,7 @@ def set_alias(
         return _to_json(moved), None
 
 
-def rollback(
+def roll_alias_back(
     db: Database,
     actor: Actor,
     model: str,
@@ -181,7 +181,7 @@ def follow_lineage(
         return _production_to_json(session, row, moved, []), lineage.waiting_job(session, row)
 
 
-def delete(db: Database, actor: Actor, model: str, alias: str) -> None:
+def delete_alias(db: Database, actor: Actor, model: str, alias: str) -> None:
     """Remove an alias.
 
     Its history remains, and continues if an alias of that name is created again.
@@ -208,7 +208,7 @@ def delete(db: Database, actor: Actor, model: str, alias: str) -> None:
             "previous": version,
             "cause": "delete",
         }
-        owner_events.of_alias(session, row, moved, now)
+        owner_events.record_alias_event(session, row, moved, now)
         data: AuditData = {"alias": alias, "previous": version}
         record_action(session, actor, Entry("alias.delete", row.id, data, model=row.id), now)
 
@@ -307,7 +307,7 @@ def _move_production(
     moved = _Moved(current, previous, mover, lost_tasks)
     _audit_move(session, actor, model, moved, db.now(session))
     response = _production_to_json(session, model, current, uncovered_tasks)
-    passed = lineage.judge_again(session, model, now)
+    passed = lineage.judge_held_versions(session, model, now)
     if passed:  # the move has settled the check that held these versions
         # Built again, since production may follow a version that is published now.
         response = _production_to_json(session, model, current, uncovered_tasks)
@@ -323,7 +323,7 @@ def _find_rollback_target(session: Session, model: Model, current: Alias) -> Ver
         .order_by(AliasMove.id)
     ).all()
     for number in reversed(earlier_targets(list(moves))):
-        target = lineage.version_of(session, model, number)
+        target = lineage.find_numbered_version(session, model, number)
         if number == current.version or target is None or not target.gate.get("passed", True):
             continue
         if current.name != PRODUCTION or list_taught_tasks(target.manifest):
@@ -335,7 +335,7 @@ def _find_rollback_target(session: Session, model: Model, current: Alias) -> Ver
 
 def _find_given_target(session: Session, model: Model, current: Alias, number: int) -> Version:
     """Return the version of that number if the alias can roll back to it."""
-    target = lineage.version_of(session, model, number)
+    target = lineage.find_numbered_version(session, model, number)
     if target is None:
         raise Invalid(
             f"Model {model.name!r} has no version {number}.",
@@ -419,7 +419,7 @@ def _production_to_json(
     covered_classes: set[str] = set()
     # In the task scenario each task has its own classes, so no other task covers them.
     if gone and model.scenario != "task":
-        production = lineage.version_of(session, model, alias.version)
+        production = lineage.find_numbered_version(session, model, alias.version)
         covered = list_taught_tasks(production.manifest) if production is not None else []
         query = select(Task.classes).where(Task.model_id == model.id, Task.number.in_(covered))
         covered_classes = {label for classes in session.scalars(query) for label in classes}

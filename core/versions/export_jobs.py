@@ -19,7 +19,7 @@ from core.database.states import TERMINAL, State
 from core.database.tables import ExportJob, Job, Model, Version
 from core.errors import ExportUnavailable
 from core.jobs.job_response import build_job_response
-from core.jobs.jobs import beside_the_line
+from core.jobs.jobs import build_job_without_task
 from core.lineage import lineage
 from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_action
@@ -62,7 +62,7 @@ def request_export(
         session.merge(ExportJob(version_id=row.id, format=format, job_id=new.id, fence=None))
         # Before `take_turn`, which counts the new job and, locking the owner's row, comes last.
         session.flush()
-        quota.take_turn(session, owner.owner_id, max_open_jobs)
+        quota.take_job_room(session, owner.owner_id, max_open_jobs)
         return build_job_response(session, new), True
 
 
@@ -71,7 +71,7 @@ def _begin_job(
 ) -> Job:
     """Add the job, with its log line, its event and its audit row."""
     recipe = {} if version.manifest.recipe is None else version.manifest.recipe.to_json()
-    job = beside_the_line(model, Kind.EXPORT, {}, cast(RecipeOut, recipe), now)
+    job = build_job_without_task(model, Kind.EXPORT, {}, cast(RecipeOut, recipe), now)
     job.report = {"version": version.number, "format": format}
     session.add(job)
     session.flush()

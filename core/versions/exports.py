@@ -23,7 +23,7 @@ from core.errors import ExportUnavailable, Unavailable
 from core.export.format import Format, PartFile, Version
 from core.export.merged import DamagedPart
 from core.export.registry import FORMATS
-from core.lineage.sure import sure_of
+from core.lineage.sure import choose_sure_threshold
 from core.requests.actor import Actor, find_model
 from core.requests.class_only import require_classes
 from core.requests.resources import Resources
@@ -86,7 +86,9 @@ def get_or_build(resources: Resources, actor: Actor, download: Download, spool: 
     )
 
 
-def find_stored(db: Database, blobs: Blobs, actor: Actor, download: Download) -> ExportFile | None:
+def find_stored_export(
+    db: Database, blobs: Blobs, actor: Actor, download: Download
+) -> ExportFile | None:
     """Return the download of a version if it is stored, else None.
 
     Raises:
@@ -121,7 +123,7 @@ def _find_source(db: Database, actor: Actor, download: Download) -> _Source:
         refusal = form.explain_refusal(row.manifest)
         if refusal is not None:
             raise ExportUnavailable(refusal)
-        sure = sure_of(session, owner, row.number)
+        sure = choose_sure_threshold(session, owner, row.number)
         return _Source(
             form, row.id, f"{owner.name}-v{row.number}.{form.suffix}", row.manifest, parts, sure
         )

@@ -25,7 +25,7 @@ from core.versions.metrics_summary import (
     Learned,
     Published,
     build_summary,
-    first_cells,
+    read_first_cells,
 )
 from core.versions.versions import find_version
 
@@ -149,7 +149,7 @@ def model_metrics(
         return _build_response(session, _read_basis(session, actor, model, version), window)
 
 
-def kept_metrics(
+def load_cached_metrics(
     db: Database, actor: Actor, model: str, kept: KeptAnswers, *, version: str, window: Window
 ) -> KeptAnswer:
     """Return the response of `model_metrics` as JSON, from the cache where possible."""
@@ -179,7 +179,7 @@ def _read_basis(session: Session, actor: Actor, model: str, version: str) -> _Ba
 
 def _build_response(session: Session, basis: _Basis, window: Window) -> MetricsOut:
     published, learned = basis.published, basis.learned
-    first = first_cells(session, basis.model)
+    first = read_first_cells(session, basis.model)
     existing_tasks = {number: task for number, task in learned.items() if task is not None}
     try:
         summarised = build_summary(

@@ -22,8 +22,8 @@ from core.contract.responses.versions.metrics import (
 from core.database.bulk import aggregate_columns, parse_lists
 from core.database.measurements import ALL_TASKS, EACH_TASK, ROW
 from core.database.tables import Measurement, Model, Result
-from core.lineage.row import row_of
-from core.lineage.sure import sure_of
+from core.lineage.row import read_matrix_row
+from core.lineage.sure import choose_sure_threshold
 from core.statistics import matrix
 from core.statistics.matrix_row import Cell, StoredStages
 
@@ -53,7 +53,7 @@ class Published(NamedTuple):
 
 
 class History(NamedTuple):
-    """A model's versions and learned tasks, each by number, and the result of `first_cells`."""
+    """A model's versions and learned tasks, each by number, and the result of `read_first_cells`."""
 
     published: Mapping[int, Published]
     tasks: Mapping[int, Learned]
@@ -103,7 +103,7 @@ _ANYTIME = (
 )
 
 
-def first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[int, int]]:
+def read_first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[int, int]]:
     """Return (correct, total) of each task's first measurements, by (version, task).
 
     These are the cells from before the task was learned and from when it was learned, for each task
@@ -141,7 +141,7 @@ def build_summary(
         **matrix.compute_figures(stages, per_class),
         **_of_the_line(recorded, lineage[1:]),
         **_of_the_last(session, model, version, recorded["knn_probe"].get(version)),
-        "sure": sure_of(session, model, version),
+        "sure": choose_sure_threshold(session, model, version),
         "adp_mean": _read_anytime_means(session, model, recorded["adp"], lineage[1:]),
         "seconds": [published[number].seconds for number in lineage[1:]],
         "bytes": [published[number].bytes for number in lineage[1:]],
@@ -159,7 +159,7 @@ def _read_row(
     of_version = {"model": model.id, "version": version}
     tasks, per_class = parse_lists(session.connection().execute(_COUNTS, of_version).one())
     counts = {(version, task): of for task, of in zip(tasks, per_class, strict=True)}
-    return row_of(session, model.id, version), counts
+    return read_matrix_row(session, model.id, version), counts
 
 
 def _read_recorded(session: Session, model: Model) -> _Recorded:
@@ -200,7 +200,7 @@ def _of_the_line(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
 def _of_the_last(
     session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
 ) -> LastFigures:
-    """Return the figures that are recorded only for the requested version, by task."""
+    """Return the figures that are recorded for the requested version alone, by task."""
     of_version = {"model": model.id, "version": version}
     documents: dict[str, dict[str, Any]] = dict(
         session.connection().execute(_OF_ONE, of_version).all()

@@ -33,10 +33,10 @@ from core.errors import Invalid, NotFound, WrongState
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_action
-from core.requests.pages import Page, page_of, read_page
+from core.requests.pages import Page, cut_page, read_page
 from core.requests.times import format_rfc3339
 from core.retention import damage
-from core.retention.references import by_model
+from core.retention.references import avoid_digest_index
 from core.storage.blobs import Blobs
 
 # 18 digits always fit into the 64 bits of the column.
@@ -159,7 +159,7 @@ def get_version(db: Database, actor: Actor, model: str, version: str) -> Version
     """Return one version: manifest, parts with sizes, gate verdict, and row of the matrix."""
     with db.read() as session:
         row = find_model(session, actor, model)
-        return to_json(session, row, [find_version(session, row, version)])[0]
+        return versions_to_json(session, row, [find_version(session, row, version)])[0]
 
 
 def list_results(
@@ -203,7 +203,7 @@ def set_note(db: Database, actor: Actor, model: str, version: str, note: str | N
                 db.now(session),
             )
             session.flush()
-        return to_json(session, owner, [row])[0]
+        return versions_to_json(session, owner, [row])[0]
 
 
 def list_files(
@@ -217,7 +217,7 @@ def list_files(
             for p in _find_parts(session, [row.id])[row.id]
             if p.type not in PRIVATE_TYPES
         }
-    files = page_of(items, limit, cursor)
+    files = cut_page(items, limit, cursor)
     return {"items": list(files.rows), "next_cursor": files.next_cursor}
 
 
@@ -253,14 +253,18 @@ def get_file(db: Database, actor: Actor, model: str, version: str, part: str) ->
         )
 
 
-def to_json(session: Session, model: Model, versions: Sequence[Version]) -> list[VersionOut]:
+def versions_to_json(
+    session: Session, model: Model, versions: Sequence[Version]
+) -> list[VersionOut]:
     """Return versions of one model as responses show them, in the given order."""
     if not versions:
         return []
     parts = _find_parts(session, [v.id for v in versions])
     first = _first_holders(session, model, {p.sha256 for of_one in parts.values() for p in of_one})
     rows = _read_accuracies(session, model, [v.number for v in versions])
-    measured = measurements.of_versions(session, model.id, [v.number for v in versions])
+    measured = measurements.read_version_measurements(
+        session, model.id, [v.number for v in versions]
+    )
     return [
         _build_version(v, parts[v.id], first, rows[v.number], measured[v.number]) for v in versions
     ]
@@ -326,7 +330,7 @@ def _first_holders(session: Session, model: Model, digests: set[str]) -> dict[st
             .join(Version, Version.id == Part.version_id)
             .where(
                 Version.model_id == model.id,
-                by_model(Part.sha256).in_(sorted_digests[start : start + 500]),
+                avoid_digest_index(Part.sha256).in_(sorted_digests[start : start + 500]),
             )
             .group_by(Part.sha256)
         )

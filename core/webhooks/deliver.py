@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from core.database.session import Database
 from core.errors import PerennialError
 from core.failpoints import hit_failpoint
-from core.network.public_address import Refused, Resolver, parse_networks, target_of
+from core.network.public_address import Refused, Resolver, parse_networks, parse_target
 from core.settings import Settings
 from core.telemetry import DELIVERY_SECONDS
 from core.webhooks import chat_messages, outbox, webhook_secret
@@ -67,7 +67,7 @@ class Deliverer:
         self._thread.start()
 
     def end(self) -> None:
-        """Begin no further deliveries."""
+        """Begin no further deliveries of webhooks."""
         self._end.set()
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class Deliverer:
         """Send one delivery after another until none is due or the webhook's time is over."""
         until = time.monotonic() + TURN_S
         while not self._end.is_set() and time.monotonic() < until:
-            outgoing = outbox.next_of(self._db, lease, self._lease_s)
+            outgoing = outbox.take_next_delivery(self._db, lease, self._lease_s)
             if outgoing is None:
                 return  # nothing is due, and `next_of` has released the webhook
             outcome = self._attempt_delivery(lease, outgoing)
@@ -148,14 +148,14 @@ class Deliverer:
     def _attempt_delivery(self, lease: Lease, outgoing: Outgoing) -> Outcome:
         """Send a delivery once, and return the outcome."""
         # imported here, since a worker without webhooks never needs it
-        from core.network.guarded_http import NotSent, Way, post
+        from core.network.guarded_http import NotSent, Way, post_body
 
         begin = time.monotonic()
         status, response_body, error = None, None, None
         try:
-            target, body = target_of(outgoing.url), self._build_body(outgoing)
+            target, body = parse_target(outgoing.url), self._build_body(outgoing)
             headers = self._build_headers(lease.webhook_id, outgoing, body)
-            response = post(target, headers, body, Way(self._allow, REQUEST_S, self._resolve))
+            response = post_body(target, headers, body, Way(self._allow, REQUEST_S, self._resolve))
             status, response_body, error = (
                 response.status,
                 response.body or None,
@@ -187,7 +187,7 @@ class Deliverer:
         ]
         # A worker with another key file would sign with secrets that no receiver knows.
         if webhook_secret.hash_secret(secrets[0]) != outgoing.secret_sha256:
-            raise webhook_secret.another_key()
+            raise webhook_secret.build_changed_key_error()
         # During a rotation both secrets are valid, and a receiver needs only one of them.
         signed = (webhook_secret.sign_body(one, outgoing.id, now, body) for one in secrets)
         return {

@@ -129,7 +129,7 @@ def lease_webhooks(
     return leases
 
 
-def next_of(db: Database, lease: Lease, lease_s: float = LEASE_S) -> Outgoing | None:
+def take_next_delivery(db: Database, lease: Lease, lease_s: float = LEASE_S) -> Outgoing | None:
     """Return the delivery to send to a webhook now, and renew the lease.
 
     If nothing is due or the lease is lost, return None and release the webhook.
@@ -196,7 +196,7 @@ def record_outcome(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome)
             _disable_webhook(session, hook, "Every attempt of five days has failed.", now)
 
 
-def forget_old(db: Database, days: float) -> None:
+def remove_old_deliveries(db: Database, days: float) -> None:
     """Remove deliveries finished `days` days ago, and old ones waiting at a disabled webhook."""
     with db.read() as session:
         before = db.now(session) - days * DAY_S
@@ -281,7 +281,7 @@ def _in_turn() -> ColumnElement[bool]:
 
 
 def _free_again(session: Session, hook: Webhook, now: float) -> None:
-    """End a lease.
+    """End the lease of a webhook.
 
     The webhook is due again with its first delivery that does not wait for another.
     """

@@ -32,7 +32,7 @@ def list_deliveries(
         NotFound: the caller sees no such webhook.
     """
     with db.read() as session:
-        row = webhooks.find(session, actor, webhook)
+        row = webhooks.find_webhook(session, actor, webhook)
         query = select(Delivery).where(Delivery.webhook_id == row.id)
         if state is not None:
             query = query.where(Delivery.state == state)
@@ -45,18 +45,18 @@ def list_deliveries(
         }
 
 
-def read(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
+def read_delivery(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
     """Return one delivery with its payload.
 
     Raises:
         NotFound: the caller sees no such webhook or delivery.
     """
     with db.read() as session:
-        row = webhooks.find(session, actor, webhook)
+        row = webhooks.find_webhook(session, actor, webhook)
         return build_delivery_detail(actor, _find_delivery(session, row, delivery))
 
 
-def redeliver(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
+def resend_delivery(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
     """Send a delivery again, at once and counting attempts from 0.
 
     Its id stays, so that a receiver recognises it.
@@ -67,7 +67,7 @@ def redeliver(db: Database, actor: Actor, webhook: str, delivery: str) -> Delive
         TooManyRequests: too many deliveries of its owner wait.
     """
     with db.write() as session:
-        hook, now = webhooks.find(session, actor, webhook, lock=True), db.now(session)
+        hook, now = webhooks.find_webhook(session, actor, webhook, lock=True), db.now(session)
         webhooks.require_enabled(hook)
         row = _find_delivery(session, hook, delivery)
         # One that waits is counted among the waiting ones already.

@@ -69,7 +69,7 @@ def sign_body(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str
     return f"v1,{base64.b64encode(code).decode()}"
 
 
-def another_key() -> WebhooksUnavailable:
+def build_changed_key_error() -> WebhooksUnavailable:
     """Return the error for a derived secret that differs from the one given to the user."""
     return WebhooksUnavailable(
         "The service's key file of webhooks is not the one with which this webhook was made: "

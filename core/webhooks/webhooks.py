@@ -56,7 +56,7 @@ class RequestedWebhook:
     format: WebhookFormat = "standard"
 
 
-def create(
+def create_webhook(
     db: Database, settings: Settings, actor: Actor, requested: RequestedWebhook
 ) -> NewWebhook:
     """Create a webhook; the response has its `secret`, which is never shown again.
@@ -106,17 +106,17 @@ def list_webhooks(db: Database, actor: Actor, *, limit: int, cursor: str | None)
         return {"items": build_responses(session, rows.rows), "next_cursor": rows.next_cursor}
 
 
-def read(db: Database, actor: Actor, webhook: str) -> WebhookOut:
+def read_webhook(db: Database, actor: Actor, webhook: str) -> WebhookOut:
     """Return one webhook.
 
     Raises:
         NotFound: the caller sees no such webhook.
     """
     with db.read() as session:
-        return build_responses(session, [find(session, actor, webhook)])[0]
+        return build_responses(session, [find_webhook(session, actor, webhook)])[0]
 
 
-def change(
+def change_webhook(
     db: Database, settings: Settings, actor: Actor, webhook: str, patch: WebhookChange
 ) -> WebhookOut:
     """Change a webhook's `url`, `format`, `events`, `model` (null for all models) or `enabled`.
@@ -125,15 +125,15 @@ def change(
 
     Raises:
         NotFound: the caller sees no such webhook or model.
-        Invalid: see `create`; or the model belongs to another owner.
+        Invalid: see `create_webhook`; or the model belongs to another owner.
     """
     if (url := patch.get("url")) is not None:
         with db.read() as session:
             # only a caller who sees the webhook may cause a DNS look-up
-            find(session, actor, webhook)
+            find_webhook(session, actor, webhook)
         _check_url(settings, url)
     with db.write() as session:
-        row, now = find(session, actor, webhook, lock=True), db.now(session)
+        row, now = find_webhook(session, actor, webhook, lock=True), db.now(session)
         row.url = url or row.url
         row.format = patch.get("format") or row.format
         row.events = (
@@ -151,18 +151,18 @@ def change(
         return build_responses(session, [row])[0]
 
 
-def remove(db: Database, actor: Actor, webhook: str) -> None:
+def remove_webhook(db: Database, actor: Actor, webhook: str) -> None:
     """Delete a webhook with all its deliveries.
 
     Raises:
         NotFound: the caller sees no such webhook.
     """
     with db.write() as session:
-        row, now = find(session, actor, webhook, lock=True), db.now(session)
+        row, now = find_webhook(session, actor, webhook, lock=True), db.now(session)
         # Deliveries have no foreign key, so nothing else would remove them.
         session.execute(delete(Delivery).where(Delivery.webhook_id == row.id))
         session.delete(row)
-        host = public_address.target_of(row.url).host
+        host = public_address.parse_target(row.url).host
         record_action(
             session, actor, Entry("webhook.delete", row.id, {"host": host}, model=row.model_id), now
         )
@@ -179,7 +179,7 @@ def rotate_secret(db: Database, settings: Settings, actor: Actor, webhook: str) 
     """
     key = webhook_secret.load_key(settings)
     with db.write() as session:
-        row, now = find(session, actor, webhook, lock=True), db.now(session)
+        row, now = find_webhook(session, actor, webhook, lock=True), db.now(session)
         row.generation += 1
         secret = webhook_secret.derive_secret(key, row.id, row.generation)
         row.secret_sha256, row.previous_until = webhook_secret.hash_secret(secret), now + BOTH_S
@@ -196,7 +196,7 @@ def send_test(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
         TooManyRequests: too many deliveries of its owner wait.
     """
     with db.write() as session:
-        row, now = find(session, actor, webhook, lock=True), db.now(session)
+        row, now = find_webhook(session, actor, webhook, lock=True), db.now(session)
         require_enabled(row)
         mine = (Delivery.webhook_id == row.id, deliveries.WAITS, Delivery.type == TEST)
         waiting = session.scalars(select(Delivery).where(*mine).limit(1)).one_or_none()
@@ -209,7 +209,7 @@ def send_test(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
         return build_delivery_detail(actor, waiting)
 
 
-def find(session: Session, actor: Actor, webhook: str, *, lock: bool = False) -> Webhook:
+def find_webhook(session: Session, actor: Actor, webhook: str, *, lock: bool = False) -> Webhook:
     """Return the webhook of that id.
 
     Raises:
@@ -320,7 +320,7 @@ def _check_url(settings: Settings, url: str) -> public_address.Target:
         Invalid: it is not.
     """
     try:
-        target = public_address.target_of(url)
+        target = public_address.parse_target(url)
         public_address.resolve_allowed(
             target, public_address.parse_networks(settings.webhook_allow)
         )
@@ -385,7 +385,7 @@ def _record_change(
     data: Any = {
         "changed": changed,
         "events": row.events,
-        "host": public_address.target_of(row.url).host,
+        "host": public_address.parse_target(row.url).host,
     }
     if patch.get("enabled") is not None:
         data["to"] = "enabled" if patch["enabled"] else "disabled"

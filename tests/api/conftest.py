@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from core.database.jobs import change_state, lock_job
-from core.database.migrate import upgrade
+from core.database.migrate import upgrade_schema
 from core.database.session import Database
 from core.database.states import Action
 from core.database.tables import Owner
@@ -52,7 +52,7 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A SQLite file with the schema in it, to copy."""
     path = tmp_path_factory.mktemp("database") / "empty.db"
     db = Database(f"sqlite:///{path}")
-    upgrade(db)
+    upgrade_schema(db)
     db.close()
     return path
 
@@ -150,7 +150,7 @@ def new_key(
     with db.read() as session:
         admin = session.scalars(select(Owner.id).where(Owner.name == keys.ADMIN_OWNER)).one()
     actor = Actor(admin, None, "admin")
-    made = keys.create(db, actor, keys.RequestedKey("test", scope, owner, expires_at))
+    made = keys.create_key(db, actor, keys.RequestedKey("test", scope, owner, expires_at))
     return {"Authorization": f"Bearer {made['secret']}"}
 
 

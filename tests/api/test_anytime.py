@@ -77,7 +77,7 @@ class Running:
             "validation": {"correct": correct, "total": 20},
         }
         (folder / "result.json").write_text(json.dumps(document))
-        anytime.register(self.db, self._app.state.store, self._claim, folder)
+        anytime.register_best_state(self.db, self._app.state.store, self._claim, folder)
         return network
 
     def end(self, action: Action, **values: Any) -> None:

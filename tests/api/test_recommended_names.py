@@ -130,12 +130,4 @@ def test_methods_and_presets(client: TestClient, pattern: re.Pattern[str], where
 
 def test_methods_of_the_tables(client: TestClient) -> None:
     known = {one["name"] for one in client.get("/v1/methods").json()["items"]}
-    text = (ROOT / "README.md").read_text().partition("## Which method to take")[2]
-    rows = text.partition("|---")[2] or text.partition("| --- |")[2]
-    first = [
-        row.split("|")[1]
-        for row in rows.partition("\n\n")[0].split("\n")[1:]
-        if row.startswith("|")
-    ]
-    names = {name for cell in first for name in re.findall(r"`([^`]+)`", cell)}
-    assert names and names <= known
+    assert set(first_column("docs/reference/methods/README.md", "## All methods")) == known

@@ -47,7 +47,7 @@ def test_a_batch_is_read_beside_the_event_loop(
     monkeypatch: pytest.MonkeyPatch, whole_bytes: int
 ) -> None:
     monkeypatch.setattr("perennial._async.upload.CHUNK_BYTES", PIECE)
-    monkeypatch.setattr("perennial._async.upload.submit.__defaults__", (whole_bytes,))
+    monkeypatch.setattr("perennial._async.upload.send_batch.__defaults__", (whole_bytes,))
     batch, tus = Watched(3 * PIECE + 5), Tus()
 
     async def submit(url: str) -> None:
@@ -72,7 +72,7 @@ def test_pieces_are_hashed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch
         return transfer.tus_checksum(chunk)
 
     monkeypatch.setattr("perennial._async.upload.tus_checksum", checksum)
-    monkeypatch.setattr("perennial._async.upload.submit.__defaults__", (PIECE,))
+    monkeypatch.setattr("perennial._async.upload.send_batch.__defaults__", (PIECE,))
 
     async def submit(url: str) -> None:
         async with AsyncPerennial("k", base_url=url) as client:

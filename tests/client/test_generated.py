@@ -51,6 +51,12 @@ def test_what_the_service_and_the_client_share_is_the_same(source: Path, copy: P
     assert copy.read_text() == source.read_text(), "run: python -m tools.client_sync"
 
 
+def test_the_client_knows_the_formats_of_all_readers() -> None:
+    assert client_sync.FORMATS_COPY.read_text() == client_sync.list_formats(), (
+        "run: python -m tools.client_sync"
+    )
+
+
 def test_a_union_becomes_the_shape_that_fits() -> None:
     said = {"code": "image-invalid", "detail": "It is no image."}
     found = read_as(

@@ -30,7 +30,7 @@ from perennial.guard import (
 )
 from perennial.shapes import read_as
 from perennial.text import escape_controls, one_line
-from perennial.words import by_commands
+from perennial.words import replace_by_commands
 
 CLIENT = Path(perennial.__file__).parent
 BASE = "https://perennial.test/prefix"
@@ -145,7 +145,7 @@ def test_parts_of_a_path_and_numbers_are_nothing_else() -> None:
     ],
 )
 def test_a_suggested_command_quotes_what_the_service_names(said: str) -> None:
-    for found in by_commands(said).split("perennial ")[1:]:
+    for found in replace_by_commands(said).split("perennial ")[1:]:
         words = found.partition("`" if not found.startswith("models create") else "\0")[0]
         assert "$(id)" not in words.replace("'$(id)'", "")
 
@@ -160,7 +160,7 @@ def test_a_suggested_command_quotes_what_the_service_names(said: str) -> None:
     ],
 )
 def test_a_service_suggests_no_option_of_its_own(said: str) -> None:
-    assert "perennial" not in by_commands(said)
+    assert "perennial" not in replace_by_commands(said)
 
 
 def test_commands_print_through_the_writer_alone() -> None:

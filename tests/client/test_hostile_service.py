@@ -88,7 +88,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: HostileSer
         monkeypatch.setitem(defaults, "max_retries", 1)
     monkeypatch.setattr("perennial._sync.http.MAX_ANSWER_BYTES", MIB)
     monkeypatch.setattr("perennial.answers.MAX_PAGES", 20)
-    monkeypatch.setattr("perennial._sync.upload.submit.__defaults__", (MIB,))
+    monkeypatch.setattr("perennial._sync.upload.send_batch.__defaults__", (MIB,))
     monkeypatch.setattr("webbrowser.open", lambda page: page.startswith(service.url))
     monkeypatch.setenv("PERENNIAL_URL", service.url)
     monkeypatch.setenv("PERENNIAL_API_KEY", "pk_secret")

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("no_pauses")
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of a mebibyte are large ones."""
     monkeypatch.setattr("perennial._sync.upload.CHUNK_BYTES", PIECE)
-    monkeypatch.setattr("perennial._sync.upload.submit.__defaults__", (PIECE,))
+    monkeypatch.setattr("perennial._sync.upload.send_batch.__defaults__", (PIECE,))
 
 
 @pytest.fixture

@@ -426,8 +426,8 @@ def test_what_is_no_limit_can_be_reset_too(answers: Answers) -> None:
 def test_a_place_that_ends_with_a_slash_or_exists_is_a_folder(
     tmp_path: Path, place: str | None, file: str
 ) -> None:
-    from perennial.cli.models.download import file_at
+    from perennial.cli.models.download import prepare_file
 
     (tmp_path / "there").mkdir()
-    assert file_at(place, "birds-1.zip") == Path(file)
+    assert prepare_file(place, "birds-1.zip") == Path(file)
     assert Path(file).parent.is_dir()

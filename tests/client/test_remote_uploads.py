@@ -38,7 +38,7 @@ def test_an_upload_of_a_bucket_that_was_cut_is_gone_on_with_by_the_next_run(
     bucket: tuple[Bucket, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perennial._sync.upload.CHUNK_BYTES", PIECE)
-    monkeypatch.setattr("perennial._sync.upload.submit.__defaults__", (PIECE,))
+    monkeypatch.setattr("perennial._sync.upload.send_batch.__defaults__", (PIECE,))
     held, url = bucket
     held.objects |= {f"a/cat/{n}.png": random.Random(n).randbytes(PIECE) for n in range(24)}
 

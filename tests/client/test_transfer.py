@@ -17,7 +17,7 @@ from stub import Asked, Said, client_of, problem
 from tus_stub import Tus
 
 from perennial import ConfigError, DigestMismatch, Invalid, Perennial, Retries
-from perennial.transfer import CHUNK_BYTES, WHOLE_BYTES, BytesSource, FileSource, source_of
+from perennial.transfer import CHUNK_BYTES, WHOLE_BYTES, BytesSource, FileSource, prepare_source
 from tools import service
 
 PIECE = 1 << 20
@@ -54,7 +54,7 @@ def test_a_source_can_be_read_from_any_byte_again_and_again(tmp_path: Path, star
 
 def test_a_file_that_is_not_there_is_told_before_anything_is_sent() -> None:
     with pytest.raises(ConfigError, match=r"no file or folder no\.zip"):
-        source_of("no.zip")
+        prepare_source("no.zip")
 
 
 def _file(content: bytes, cuts: list[int], etag: str | None = None) -> Any:
@@ -179,7 +179,7 @@ def test_a_large_batch_goes_to_the_real_service_in_pieces(
     client: Perennial, archives: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.models.create("pieces", **SMALL)
-    monkeypatch.setattr("perennial._sync.upload.submit.__defaults__", (PIECE,))
+    monkeypatch.setattr("perennial._sync.upload.send_batch.__defaults__", (PIECE,))
     file = tmp_path / "batch.zip"
     file.write_bytes(_padded(archives[0], 12 << 20))
     seen = list[int]()

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from perennial import __version__
+
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 12_000_000
 MOST_TIMES_HTTPX = 2.0
@@ -74,7 +76,7 @@ def test_the_wheel_in_an_empty_environment_is_small_and_quick(tmp_path: Path) ->
     assert size <= MOST_BYTES, f"{size:,} bytes"
     command = [home / "bin" / "perennial", "--version"]
     said = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == f"perennial, version {PROJECT['version']}"
+    assert said.stdout.strip() == f"perennial, version {__version__}"
 
 
 def _run(python: Path, program: str, folder: Path) -> Any:

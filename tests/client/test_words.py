@@ -9,12 +9,12 @@ from perennial.shapes import read_as
 from perennial.types import BatchReport, Verdict
 from perennial.words import (
     about_task,
-    by_commands,
     describe_compared,
     describe_failures,
     describe_unmeasured,
     format_duration,
     left_out,
+    replace_by_commands,
 )
 
 SUSPECTS = (
@@ -95,12 +95,12 @@ def test_a_finding_names_the_command_that_lists_its_images(
     ],
 )
 def test_a_request_is_told_as_the_command_that_makes_it(said: str, told: str) -> None:
-    assert by_commands(said) == told
+    assert replace_by_commands(said) == told
 
 
 @pytest.mark.parametrize("said", ["PUT /v1/models/a/thing", "POST /v1/models {…}", "No request."])
 def test_what_there_is_no_command_for_stays_as_it_is(said: str) -> None:
-    assert by_commands(said) == said
+    assert replace_by_commands(said) == said
 
 
 def test_files_that_could_not_be_used_are_named() -> None:

@@ -37,7 +37,7 @@ from core.database.tables import (
 from core.execution import snapshots
 from core.ids import new_id
 from core.jobs.fence import Claim
-from core.jobs.jobs import beside_the_line
+from core.jobs.jobs import build_job_without_task
 from core.publishing.publish import Published, publish_result
 from core.requests.actor import Actor
 from core.retention import references
@@ -137,7 +137,9 @@ class Desk:
     def check(self, model_id: str, archive: bytes = b"zip", **values: Any) -> str:
         """Add a job that checks a batch, beside the line of its model."""
         with self.db.write() as session:
-            job = beside_the_line(session.get_one(Model, model_id), Kind.VALIDATE, {}, {}, 0.0)
+            job = build_job_without_task(
+                session.get_one(Model, model_id), Kind.VALIDATE, {}, {}, 0.0
+            )
             job.archive_key, job.archive_bytes = f"archives/{job.id}", len(archive)
             job.archive_sha256 = hashlib.sha256(archive).hexdigest()
             known = {"sha256": job.archive_sha256, "media_type": "zip", "warnings": []}
@@ -168,7 +170,7 @@ class Desk:
 
     def roll_back(self, model_id: str, to: int | None = None) -> dict[str, Any]:
         """What a person does: production goes back."""
-        return aliases.rollback(
+        return aliases.roll_alias_back(
             self.db, self.actor, model_id, "production", aliases.Decision("worse"), to
         )[0]
 
@@ -196,7 +198,7 @@ class Desk:
     def lose(self, claim: Claim) -> None:
         """Let the lease run out and take the job back."""
         self.expire(claim)
-        claims.reap_expired(self.db)
+        claims.reap_expired_jobs(self.db)
 
     def lose_blobs_before_hold(self, patch: pytest.MonkeyPatch) -> None:
         """Delete all blobs when a transaction is about to hold those that were stored for it."""
@@ -218,7 +220,7 @@ class Desk:
 
     def register(self, claim: Claim, content: str = "weights") -> None:
         """Keep a snapshot of a claimed job."""
-        snapshots.register(self.db, self.store, claim, self.snapshot(content), self.taken)
+        snapshots.register_snapshot(self.db, self.store, claim, self.snapshot(content), self.taken)
 
     def publish(
         self,
@@ -284,7 +286,9 @@ class Desk:
         """Of the model's versions, as answers tell them."""
         versions = self.all(Version, model_id=model_id)
         with self.db.read() as session:
-            figures = measurements.of_versions(session, model_id, [v.number for v in versions])
+            figures = measurements.read_version_measurements(
+                session, model_id, [v.number for v in versions]
+            )
         return [{**v.manifest.to_json(), **figures[v.number]} for v in versions]
 
     def aliases(self, model_id: str) -> dict[str, int]:

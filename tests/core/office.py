@@ -85,7 +85,7 @@ class Office:
     def create(self, name: str = "birds", scenario: str = "class", **fields: Any) -> Any:
         """Make a model; the answer."""
         given = {"name": name, "scenario": scenario, "architecture": "small-cnn", **fields}
-        return models.create(self.resources, self.actor, given)[0]
+        return models.create_model(self.resources, self.actor, given)[0]
 
     def submission(
         self,

@@ -41,7 +41,7 @@ class Post:
     def hook(self, url: str, *, owner: str | None = None, **given: Any) -> tuple[str, str]:
         """Make a webhook; its id and secret."""
         requested = webhooks.RequestedWebhook(url, **{"events": EVENTS, **given})
-        made = webhooks.create(self.db, self.settings, self.actor(owner), requested)
+        made = webhooks.create_webhook(self.db, self.settings, self.actor(owner), requested)
         return made["id"], made["secret"]
 
     def happen(
@@ -91,7 +91,7 @@ class Post:
         """An attempt that fails now."""
         self.all_due(hook)
         lease = self.lease(hook)
-        outgoing = outbox.next_of(self.db, lease)
+        outgoing = outbox.take_next_delivery(self.db, lease)
         assert outgoing is not None
         outbox.record_outcome(self.db, lease, outgoing, Outcome(status, "no", None, 0.1))
         outbox.release_webhook(self.db, lease)

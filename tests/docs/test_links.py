@@ -9,7 +9,7 @@ from documents import ROOT, documents
 
 FOLDERS = (
     *(".ci", "api", "bench", "client", "core", "deploy"),
-    *("docs", "migrations", "tests", "tools", "worker"),
+    *("docs", "migrations", "perennial_service", "tests", "tools", "worker"),
 )
 MADE_BY_THE_READER = {
     f"core/{path}.py"

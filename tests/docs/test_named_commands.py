@@ -87,7 +87,7 @@ def test_commands_are_found_in_sentences_blocks_and_crontabs() -> None:
     assert "login --profile nightly --url https://perennial.example.org" in calls(
         f"{howto}/retrain-on-a-schedule.md"
     )
-    assert "tasks show birds 2" in calls("README.md"), "inside $( )"
+    assert "tasks show birds 2" in calls("docs/howto/handle-a-bad-batch.md"), "inside $( )"
 
 
 @pytest.mark.parametrize(

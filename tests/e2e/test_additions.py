@@ -1,11 +1,15 @@
 """A reader and an export format are a file and its line each, as `docs/howto/` says.
 
-Both examples are added to a copy of the sources, and the service that runs there is used.
+Both examples are added to a copy of the sources, and the service and the client that run there are
+used.
 """
 
 import io
+import os
 import re
 import shutil
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from filecmp import dircmp
@@ -21,19 +25,20 @@ from tools import service
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("api", "core", "worker", "migrations")
+SOURCES = ("api", "core", "worker", "migrations", "client", "tools")
 CPIO = {"Content-Type": "application/x-cpio"}
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources of the service, and what both how-tos add."""
+    """The sources of the service and of its client, and what both how-tos add."""
     folder = tmp_path_factory.mktemp("copy")
     for name in SOURCES:
         shutil.copytree(ROOT / name, folder / name)  # with what is compiled already
     shutil.copy(ROOT / "alembic.ini", folder)
     for name in ("add-a-reader.md", "add-an-export-format.md"):
         follow((ROOT / "docs" / "howto" / name).read_text(), folder)
+    subprocess.run([sys.executable, "-m", "tools.client_sync"], cwd=folder, check=True)
     return folder
 
 
@@ -66,12 +71,16 @@ def client(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Res
 def learned(client: Rest) -> str:
     """A model that learned a batch that was sent as cpio."""
     small.create(client, "birds", "finetune", recipe={"epochs": 4})
-    with zipfile.ZipFile(io.BytesIO(small.WEEKS[0])) as archive:
-        body = cpio({name: archive.read(name) for name in archive.namelist()})
-    answer = client.call("POST", "/v1/models/birds/tasks", content=body, headers=CPIO).json()
+    answer = client.call("POST", "/v1/models/birds/tasks", content=packed(0), headers=CPIO).json()
     end = client.wait(answer["job"]["id"])
     assert end.state == "succeeded", end
     return "birds"
+
+
+def packed(week: int) -> bytes:
+    """The batch of a week as cpio."""
+    with zipfile.ZipFile(io.BytesIO(small.WEEKS[week])) as archive:
+        return cpio({name: archive.read(name) for name in archive.namelist()})
 
 
 def cpio(files: dict[str, bytes]) -> bytes:
@@ -95,6 +104,7 @@ def test_each_is_one_new_file_and_its_line_in_one_list(copy: Path) -> None:
             changed += [str(at / one) for one in pair.diff_files]
             pairs += [(at / one, below) for one, below in pair.subdirs.items()]
     assert sorted(new) == ["core/export/formats/weights.py", "core/ingest/readers/cpio.py"]
+    changed.remove("client/perennial/_formats.py")  # a program has written it
     assert sorted(changed) == ["core/export/registry.py", "core/ingest/readers/registry.py"]
     for name in changed:
         added = len((copy / name).read_text().splitlines()) - len(
@@ -108,6 +118,47 @@ def test_a_batch_in_the_new_format_is_learned(client: Rest, learned: str) -> Non
     assert task["classes"] == {"0": 32, "1": 32}
     matrix = client.get(f"/v1/models/{learned}/metrics")["accuracy_matrix"]
     assert matrix[1][0] > 0.7
+
+
+PROGRAM = """
+from perennial import Perennial
+with Perennial() as client:
+    print(client.submit("birds", "b.cpio", name="b").task.number)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "week"),
+    [(["-c", PROGRAM], 1), (["-m", "perennial", "submit", "--detach", "birds", "b.cpio"], 2)],
+    ids=["from Python", "from a shell"],
+)
+def test_the_client_sends_the_new_format(
+    client: Rest, copy: Path, learned: str, tmp_path: Path, command: list[str], week: int
+) -> None:
+    (tmp_path / "b.cpio").write_bytes(packed(week))
+    environment = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(copy / "client"),
+        "PERENNIAL_URL": str(client.http.base_url),
+        "PERENNIAL_API_KEY": client.http.headers["Authorization"].removeprefix("Bearer "),
+    }
+    done = subprocess.run(
+        [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (task,) = (
+        one for one in client.items(f"/v1/models/{learned}/tasks") if one["number"] == week + 1
+    )
+    assert (task["name"], len(task["classes"])) == ("b", 2)
+
+
+def test_the_page_offers_the_new_format(client: Rest, learned: str) -> None:
+    page = client.http.get(f"/ui/models/{learned}/submit").text
+    accepted = re.search(r'accept="([^"]*)"', page)
+    assert accepted and {"application/x-cpio", ".cpio"} <= set(accepted[1].split(","))
+    assert "A zip, tar, tar.gz, npz or cpio with a folder for each class" in page
+    assert ".cpio" in page.split('data-endings="')[1].split('"')[0].split(",")
 
 
 def test_an_attack_in_the_new_format_is_refused(client: Rest, learned: str) -> None:

@@ -10,7 +10,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from perennial import GateHeld, JobHandle, types, words
-from perennial.cli.batches.issues import rows_of
+from perennial.cli.batches.issues import list_finding_rows
 from tests.e2e import small
 from tests.rest import Rest
 
@@ -57,11 +57,11 @@ def test_a_week_with_two_classes_swapped_is_learned_with_a_warning(swapped: type
     (warning,) = [text for text in swapped.warnings if QUESTION in text]
     assert "images labelled 0" in warning and "images labelled 1" in warning
     assert "labelled 2" not in warning and "labelled 3" not in warning
-    assert "`perennial issues MODEL TASK`" in words.by_commands(warning)
+    assert "`perennial issues MODEL TASK`" in words.replace_by_commands(warning)
 
 
 def test_swapped_images_are_among_those_to_look_at(swapped: types.Task) -> None:
-    rows = [row for row in rows_of(swapped) if row[0] == "suspect"]
+    rows = [row for row in list_finding_rows(swapped) if row[0] == "suspect"]
     found = [row for row in rows if (row[2], row[3]) in {("0", "1"), ("1", "0")}]
     assert len(found) >= 30
     assert all(str(row[1]).startswith(f"train/{row[2]}/") for row in found)

@@ -129,7 +129,7 @@ class Backend:
             **given.get("gate", {}),
         }  # these tests are about jobs that end
         blobs = Blobs(self.store, self.settings.make_folder("cache"))
-        answer, _ = models.create(Resources(self.db, blobs, self.catalogue), self.actor, body)
+        answer, _ = models.create_model(Resources(self.db, blobs, self.catalogue), self.actor, body)
         return str(answer["id"])
 
     def submit(self, model: str, data: bytes, recipe: dict[str, Any] | None = None) -> str:
@@ -146,7 +146,7 @@ class Backend:
         """Have a batch checked whole, and return the id of the job."""
         batch = self._batch(data, {})
         asked = Submission(self.db, self.store, self.catalogue, self.actor, model, batch)
-        return validations.begin(asked).job
+        return validations.begin_validation(asked).job
 
     def _batch(self, data: bytes, recipe: dict[str, Any]) -> Batch:
         path = self.settings.make_folder("spool") / f"{time.monotonic_ns()}.zip"

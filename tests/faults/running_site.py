@@ -377,7 +377,7 @@ def check(
         ]
         with db.read() as session:
             stored = [info.key.rpartition("/")[2] for info in store.list("blobs/")]
-            left += set(stored) - references.find_used(session, stored)
+            left += set(stored) - references.find_used_digests(session, stored)
         for name in (API, *WORKERS):
             left += [
                 str(p) for folder in ("spool", "work") for p in (site.data(name) / folder).glob("*")

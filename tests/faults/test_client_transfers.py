@@ -66,7 +66,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of a piece are large ones; pieces are as short as the service takes them."""
     monkeypatch.setattr("perennial._sync.upload.CHUNK_BYTES", LEAST_BYTES)
-    monkeypatch.setattr("perennial._sync.upload.submit.__defaults__", (LEAST_BYTES,))
+    monkeypatch.setattr("perennial._sync.upload.send_batch.__defaults__", (LEAST_BYTES,))
 
 
 def settings_of(store: str, prefix: str, request: pytest.FixtureRequest) -> dict[str, str]:
@@ -290,7 +290,7 @@ import sys
 from perennial._sync import upload
 from perennial.cli.main import run
 upload.CHUNK_BYTES = {LEAST_BYTES}
-upload.submit.__defaults__ = ({LEAST_BYTES},)
+upload.send_batch.__defaults__ = ({LEAST_BYTES},)
 sys.exit(run(sys.argv[1:]))
 """
 """The command `perennial` with short pieces."""

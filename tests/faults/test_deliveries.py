@@ -22,7 +22,7 @@ def hook_of(shared: Backend, receiver: Receiver, model: str, *events: str, path:
     """Have a receiver told of a model, and return the webhook with its secret."""
     url = f"{receiver.url}{path}"
     requested = webhooks.RequestedWebhook(url, events, model)
-    return webhooks.create(shared.db, shared.settings, shared.actor, requested)
+    return webhooks.create_webhook(shared.db, shared.settings, shared.actor, requested)
 
 
 def move_alias(shared: Backend, model: str) -> None:
@@ -30,7 +30,7 @@ def move_alias(shared: Backend, model: str) -> None:
 
 
 def until_delivered(shared: Backend, hook: Any) -> None:
-    shared.until(lambda: webhooks.read(shared.db, shared.actor, hook["id"])["pending"] == 0)
+    shared.until(lambda: webhooks.read_webhook(shared.db, shared.actor, hook["id"])["pending"] == 0)
 
 
 def test_a_worker_killed_after_the_publish_and_before_any_delivery_leaves_them_to_the_next(
@@ -96,4 +96,4 @@ def test_a_slow_receiver_delays_no_job(
         tries = session.scalar(select(Delivery.attempts).where(Delivery.webhook_id == hook["id"]))
     assert is_held or tries, "the job waited for the answer"
     may_answer.set()
-    webhooks.remove(shared.db, shared.actor, hook["id"])
+    webhooks.remove_webhook(shared.db, shared.actor, hook["id"])

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.database.migrate import upgrade
+from core.database.migrate import upgrade_schema
 from core.database.session import Database
 from core.keys import keys
 from core.requests.actor import Actor
@@ -38,7 +38,7 @@ class KilledApi:
     def __init__(self, folder: Path) -> None:
         self.settings = Settings(data_dir=folder, port=service.free_port())
         db = Database(self.settings.resolved_database_url)
-        upgrade(db)
+        upgrade_schema(db)
         self.child = 0
         self.key = str(keys.ensure_admin_key(db, folder))
         db.close()

@@ -194,7 +194,7 @@ def test_a_job_that_outgrows_its_bound_fails_with_a_sentence_and_the_worker_goes
     assert shared.standing_worker() is worker
     limits = JobLimits(admission=Admission.from_settings(shared.settings))
     with pytest.raises(JobTooLarge, match=r"One job may take 0\.2 GB here"):
-        retries.retry(shared.db, shared.catalogue, shared.actor, job, None, limits)
+        retries.retry_job(shared.db, shared.catalogue, shared.actor, job, None, limits)
 
 
 def test_a_job_that_runs_longer_than_jobs_may_fails_with_a_sentence(

@@ -139,7 +139,9 @@ def check_nothing_left(running: Site) -> None:
     settings = running.settings()
     db, store = Database(settings.resolved_database_url), open_store(settings)
     try:
-        retention.remove_unnamed(db, store, chunks.PREFIX, chunks.find_used, grace_days=0.0)
+        retention.delete_unnamed_objects(
+            db, store, chunks.PREFIX, chunks.find_used_chunks, grace_days=0.0
+        )
         assert list(store.list(chunks.PREFIX)) == []
         with db.read() as session:
             assert session.scalar(select(func.count()).select_from(Upload)) == 0

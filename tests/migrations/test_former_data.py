@@ -45,12 +45,12 @@ def test_every_row_stays_as_it_is_and_the_schema_is_that_of_a_new_database(
     assert migrate.read_revision(former) == migrate.FORMER[-1] == "0035"
     before = read_tables(former)
     assert {table for table, rows in before.items() if rows} >= FILLED
-    migrate.upgrade(former)
+    migrate.upgrade_schema(former)
     migrate.require_current(former)
     for model in before["models"]:
         model["problem"] = None  # classification, see migration 0002
     assert read_tables(former) == before
-    migrate.upgrade(empty)
+    migrate.upgrade_schema(empty)
     assert _without_casts(read_schema(former)) == _without_casts(read_schema(empty))
     assert read_rows(former, "SELECT * FROM alembic_version") == [(migrate.find_head(),)]
 
@@ -63,12 +63,12 @@ def _without_casts(schema: Schema) -> Schema:
 
 def test_the_former_database_is_copied_first(former: Database, tmp_path: Path) -> None:
     before = read_tables(former)
-    copy = migrate.upgrade(former, backups=tmp_path / "copies")
+    copy = migrate.upgrade_schema(former, backups=tmp_path / "copies")
     assert copy is not None and copy.stat().st_mode & 0o777 == 0o600
     with databases.open_database(_open_copy(copy, tmp_path)) as db:
         assert migrate.read_revision(db) == "0035"
         assert read_tables(db) == before
-    assert migrate.upgrade(former, backups=tmp_path / "copies") is None, "nothing more to do"
+    assert migrate.upgrade_schema(former, backups=tmp_path / "copies") is None, "nothing more to do"
     assert [path.name for path in (tmp_path / "copies").iterdir()] == [copy.name]
 
 
@@ -84,7 +84,7 @@ def _open_copy(copy: Path, folder: Path) -> str:
 
 
 def test_an_empty_database_is_not_copied(empty: Database, tmp_path: Path) -> None:
-    assert migrate.upgrade(empty, backups=tmp_path / "copies") is None
+    assert migrate.upgrade_schema(empty, backups=tmp_path / "copies") is None
     assert not (tmp_path / "copies").exists()
 
 
@@ -95,10 +95,10 @@ def test_a_copy_that_fails_leaves_the_database_as_it_was(
     (tmp_path / "copies").write_text("a file, where SQLite's copy would need a folder")
     folder = tmp_path / ("copies" if former.dialect == "sqlite" else "others")
     with pytest.raises(CannotStart, match=r"cannot be copied to .*perennial migrate --no-backup"):
-        migrate.upgrade(former, backups=folder)
+        migrate.upgrade_schema(former, backups=folder)
     assert migrate.read_revision(former) == "0035"
     assert not list(tmp_path.glob("others/*"))
-    migrate.upgrade(former)
+    migrate.upgrade_schema(former)
     migrate.require_current(former)
 
 
@@ -132,7 +132,7 @@ def test_the_password_is_not_an_argument_of_pg_dump(
 
 
 @pytest.mark.parametrize("revision", ["0001", "0012", "0034"])
-@pytest.mark.parametrize("check", [migrate.require_current, migrate.upgrade])
+@pytest.mark.parametrize("check", [migrate.require_current, migrate.upgrade_schema])
 def test_older_data_is_refused_with_the_commit_to_go_through(
     former: Database, check: Callable[[Database], object], revision: str
 ) -> None:

@@ -31,7 +31,7 @@ def test_the_migrations_make_exactly_the_tables_of_the_code(
     dialect: str, empty: Database, tmp_path: Path
 ) -> None:
     for _ in range(2):  # the second time changes nothing
-        migrate.upgrade(empty)
+        migrate.upgrade_schema(empty)
         migrate.require_current(empty)
     with databases.open_database(
         databases.create(dialect, tmp_path / "of-the-code")
@@ -52,7 +52,7 @@ def test_the_migrations_make_exactly_the_tables_of_the_code(
     ],
 )
 def test_the_comparison_sees_each_difference(empty: Database, change: str) -> None:
-    migrate.upgrade(empty)
+    migrate.upgrade_schema(empty)
     before = read_schema(empty)
     with empty.write() as session:
         for statement in change.split("; "):
@@ -61,7 +61,7 @@ def test_the_comparison_sees_each_difference(empty: Database, change: str) -> No
 
 
 def test_autogenerate_finds_nothing_to_add(empty: Database) -> None:
-    migrate.upgrade(empty)
+    migrate.upgrade_schema(empty)
     with empty.engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Table.metadata) == []
@@ -100,11 +100,11 @@ def test_an_empty_database_names_the_command(empty: Database) -> None:
         migrate.require_current(empty)
 
 
-@pytest.mark.parametrize("check", [migrate.require_current, migrate.upgrade])
+@pytest.mark.parametrize("check", [migrate.require_current, migrate.upgrade_schema])
 def test_a_newer_schema_is_refused_and_stays(
     empty: Database, check: Callable[[Database], object]
 ) -> None:
-    migrate.upgrade(empty)
+    migrate.upgrade_schema(empty)
     set_revision(empty, "9999_of_a_later_release")
     before = read_schema(empty)
     with pytest.raises(SchemaOutdated, match=r"is newer than this code .*: run the release that"):
@@ -120,7 +120,7 @@ def test_a_migration_that_breaks_leaves_the_schema_as_it_was(
 
     monkeypatch.setattr(op, "create_table", _break_at("jobs", op.create_table))
     with pytest.raises(RuntimeError, match="power cut"):
-        migrate.upgrade(empty)
+        migrate.upgrade_schema(empty)
     assert tables(empty) == set()
     assert migrate.read_revision(empty) is None
 
@@ -138,7 +138,7 @@ def _break_at(table: str, original: object) -> object:
 def test_starts_at_the_same_moment_migrate_once(empty: Database) -> None:
     code = (
         "import sys; from core.database import migrate; from core.database.session import Database;"
-        "migrate.upgrade(Database(sys.argv[1]))"
+        "migrate.upgrade_schema(Database(sys.argv[1]))"
     )
     starts = [subprocess.Popen([sys.executable, "-c", code, empty.url], cwd=ROOT) for _ in range(2)]
     assert [start.wait() for start in starts] == [0, 0]

@@ -102,7 +102,7 @@ def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def _make_tables(url: str) -> None:
     db = Database(url)
-    migrate.upgrade(
+    migrate.upgrade_schema(
         db
     )  # not from the metadata: which of two indexes SQLite uses may depend on their order
     db.close()

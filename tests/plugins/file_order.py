@@ -9,6 +9,7 @@ TESTS = Path(__file__).parents[1]
 LONGEST_FIRST = (
     "faults/test_worker_deaths.py",
     "ui/test_pages.py",
+    "tools/release/test_distributions.py",
     "e2e/test_large_size.py",
     "client/test_command_line.py",
     "client/test_hostile_service.py",

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from api.predict.form import images_of
+from api.predict.form import list_form_files
 from api.strict_json import parse_json
 from api.uploads.form import FormFile
 from api.uploads.spool_file import SpoolFile
@@ -25,14 +25,14 @@ from core.ingest.decoding.resizing import Resizing
 from core.ingest.inspect import check_size, open_read_only
 from core.ingest.limits import Limits
 from core.ingest.members import Damaged, SizeMismatch
-from core.ingest.members import read as read_member
+from core.ingest.members import read_member as read_member
 from core.ingest.reader import Contents
-from core.ingest.readers.registry import reader_of
+from core.ingest.readers.registry import get_reader
 from core.ingest.rules.entries import ReadingOptions, RuleError
 from core.ingest.rules.tables import find_table, resolve_rows
 from core.ingest.sniff import SNIFF_BYTES, detect_format
-from core.predictions.helper.decoder import Refused, from_arrays
-from core.predictions.helper.decoder import images_of as images_of_json
+from core.predictions.helper.decoder import Refused, decode_arrays
+from core.predictions.helper.decoder import parse_images as images_of_json
 
 LIMITS = Limits()
 _MAX_DETAIL = 600
@@ -63,7 +63,7 @@ def archive(data: bytes) -> None:
     """Container, directory, layout and labels as the API and the worker read them, and every file
     in it.
     """
-    reader = reader_of(detect_format(data[:SNIFF_BYTES], None))
+    reader = get_reader(detect_format(data[:SNIFF_BYTES], None))
     with _file(data) as fd, TemporaryDirectory() as scratch:
         check_size(fd, LIMITS)
         listed, source = reader.open(fd, Path(f"/proc/self/fd/{fd}"), LIMITS, Path(scratch))
@@ -118,7 +118,7 @@ def json_text(data: bytes) -> None:
 
 
 def arrays(data: bytes) -> None:
-    for found in from_arrays(images_of_json(data), 8, 3, LIMITS, Resizing()):
+    for found in decode_arrays(images_of_json(data), 8, 3, LIMITS, Resizing()):
         if isinstance(found, ImageInvalid):
             raise found
         assert len(found) == 8 * 8 * 3
@@ -128,7 +128,7 @@ def form(data: bytes) -> None:
     """Both readers of forms: that of uploads, in pieces, and that of predictions."""
     errors = []
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"form-{os.getpid()}"
-    for take in (_upload_form, lambda data, _: images_of(data, b"xx", 4)):
+    for take in (_upload_form, lambda data, _: list_form_files(data, b"xx", 4)):
         try:
             take(data, path)
         except PerennialError as error:

@@ -292,7 +292,7 @@ def _until_it_answers(port: int, process: "subprocess.Popen[bytes]", log: Path) 
 
 def main() -> None:
     """Print the table; a fresh process for each attack."""
-    from core.database.migrate import upgrade
+    from core.database.migrate import upgrade_schema
     from core.database.session import Database
     from core.recipe.catalogue import load_catalogue
     from core.settings import Settings
@@ -300,7 +300,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         settings = Settings(data_dir=Path(name))
         db = Database(settings.resolved_database_url)
-        upgrade(db)
+        upgrade_schema(db)
         db.close()
         load_catalogue(settings)
         print(f"{'':18} MiB before, most, after   neighbour   descriptors")

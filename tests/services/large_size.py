@@ -29,8 +29,14 @@ BIN = Path(sys.executable).parent
 
 def api_command(port: int) -> list[str]:
     """The README's for an API process, on the loopback address."""
-    command = [str(BIN / "uvicorn"), "--factory", "api.app:create_app", "--port", str(port)]
-    return [*command, "--http", "api.server.connection:Connection", "--no-server-header"]
+    command = [
+        str(BIN / "uvicorn"),
+        "--factory",
+        "perennial_service.asgi:create_app",
+        "--port",
+        str(port),
+    ]
+    return [*command, "--http", "perennial_service.asgi:Connection", "--no-server-header"]
 
 
 def worker_command(name: str) -> list[str]:
@@ -38,7 +44,7 @@ def worker_command(name: str) -> list[str]:
     command = [
         str(BIN / "celery"),
         "-A",
-        "worker.celery_app",
+        "perennial_service.celery_app",
         "worker",
         "-P",
         "solo",

@@ -17,7 +17,7 @@ from perennial.cli.main import COMMANDS
 from tests.own_commands import NAMED, environment
 from tools import commands, doctor
 from tools.service import lend_catalogue
-from worker.devices.device_check import without_cuda
+from worker.devices.device_check import build_cpu_report
 
 
 @pytest.fixture(autouse=True)
@@ -126,9 +126,9 @@ def test_doctor_names_driver_gpu_and_memory_as_the_check_reports_them(
     monkeypatch: pytest.MonkeyPatch, asked: str, probe: dict[str, object], line: str
 ) -> None:
     monkeypatch.setenv("PERENNIAL_DEVICE", asked)
-    monkeypatch.setattr("core.machine.with_cuda", lambda: True)
+    monkeypatch.setattr("core.machine.has_cuda", lambda: True)
     monkeypatch.setattr(doctor, "driver_version", lambda: "580.1")
-    report = {**without_cuda(None), "torch": "2.13.0+cu130", **probe}
+    report = {**build_cpu_report(None), "torch": "2.13.0+cu130", **probe}
     monkeypatch.setattr(doctor, "check_device", lambda device: report)
     assert line in run(commands.doctor).output.splitlines()
 

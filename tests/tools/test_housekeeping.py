@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from core.database.migrate import upgrade
+from core.database.migrate import upgrade_schema
 from core.database.session import Database
 from core.database.tables import Base, Owner
 from core.ids import new_id
 from core.retention import damage
 from core.settings import Settings
 from core.storage import Blobs, open_store
-from core.upkeep.consistency import check
+from core.upkeep.consistency import check_consistency
 from core.upkeep.scrub import Scrubber
 from core.webhooks import webhook_secret
 from tests.damaged_database import damage_table
@@ -30,7 +30,7 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.settings = Settings(data_dir=folder)
         self.db = Database(self.settings.resolved_database_url)
-        upgrade(self.db)
+        upgrade_schema(self.db)
         self.store = open_store(self.settings)
         self.store.prepare()
         (folder / "admin-key").write_text("pk_secret\n")
@@ -159,7 +159,7 @@ def test_what_was_backed_up_comes_back_whole(place: Place, tmp_path: Path) -> No
     again = Settings(data_dir=tmp_path / "again")
     backup.restore_backup(again, tmp_path / "saved")
     db, store = Database(again.resolved_database_url), open_store(again)
-    assert check(db, store, again, verify=True) == []
+    assert check_consistency(db, store, again, verify=True) == []
     db.close()
     assert [info.key for info in store.list("")] == [
         info.key for info in place.store.list("blobs/")
@@ -204,7 +204,7 @@ def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
     assert len(made) == 3 and told["objects"] == 1
     backup.restore_backup(again := Settings(data_dir=tmp_path / "again"), tmp_path / "saved")
     db = Database(again.resolved_database_url)
-    assert check(db, open_store(again), again, verify=True) == []
+    assert check_consistency(db, open_store(again), again, verify=True) == []
     db.close()
 
 

@@ -30,7 +30,7 @@ def test_the_demo_names_the_service_that_uses_its_directory(
     monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
     monkeypatch.setattr(sys, "argv", ["demo"])
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path))
-    with one_service.held(tmp_path) as lock:
+    with one_service.hold_data_directory(tmp_path) as lock:
         assert lock is not None
         lock.serve("http://127.0.0.1:8123")
         assert demo.main() == 1

@@ -3,11 +3,13 @@ of a process.
 """
 
 import io
+import re
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,10 @@ def browser() -> Browser:
 class Site:
     """A service with a model that was taught two batches, rolled back once, and rejected a third
     batch.
+
+    Attributes:
+        samples: values of the parameters in the paths of pages.
+        states: paths of pages in which something is different, by name.
     """
 
     url: str
@@ -122,7 +128,37 @@ class Site:
     model: str
     job: str
     rejected: str
-    paths: dict[str, str] = field(default_factory=dict)
+    samples: dict[str, str]
+    states: dict[str, str]
+
+    @property
+    def home(self) -> str:
+        """The path of the model's page."""
+        return f"/ui/models/{self.model}"
+
+    def path_of(self, page: str) -> str:
+        """Return the path of a state by its name, or of one of `find_pages` with its samples."""
+        if page in self.states:
+            return self.states[page]
+        missing = set(re.findall(r"{(\w+)}", page)) - self.samples.keys()
+        if missing:
+            pytest.fail(
+                f"The page {page} has no sample for {', '.join(sorted(missing))}. Add one to "
+                "`samples` in `_made` of tests/ui/conftest.py."
+            )
+        return page.format(**self.samples)
+
+
+def find_pages() -> list[str]:
+    """Return the paths of all pages with their parameters, such as `/ui/jobs/{job}`."""
+    root = Path(__file__).parents[2]
+    files = sorted((root / "api" / "pages").rglob("*.py"))
+    # By name: what an import names makes `make test-changed` look at all pages after any change.
+    modules = (
+        import_module(".".join(file.relative_to(root).with_suffix("").parts)) for file in files
+    )
+    routers = (module.router for module in modules if hasattr(module, "router"))
+    return [route.path for router in routers for route in router.routes if "GET" in route.methods]
 
 
 @pytest.fixture(scope="session")
@@ -150,29 +186,23 @@ def _made(running: service.Service, client: Perennial, receiver: Receiver) -> Si
     with pytest.raises(JobEnded):
         bad.wait(240)
     home = f"/ui/models/{model.id}"
-    paths = {
-        "models": "/ui",
-        "model": home,
+    samples = {
+        "model": model.id,
+        "version": "production",
+        "n": "2",
+        "job": jobs[1].id,
+        "webhook": _webhooks(client, receiver),
+    }
+    states = {
         "a cell": f"{home}?v=2&t=1",
         "a model without a version": f"/ui/models/{client.models.retrieve('bare').id}",
-        "task": f"{home}/tasks/2",
-        "compare": f"{home}/compare?a=1&b=2",
-        "compare nothing": f"{home}/compare",
-        "compare without a common task": f"{home}/compare?a=0&b=2",
-        "job": f"/ui/jobs/{jobs[1].id}",
-        "rejected job": f"/ui/jobs/{bad.id}",
+        "two versions": f"{home}/compare?a=1&b=2",
+        "two versions without a common task": f"{home}/compare?a=0&b=2",
+        "a rejected job": f"/ui/jobs/{bad.id}",
         "no model of that name": "/ui?q=nothing",
-        "webhooks": "/ui/webhooks",
-        "webhook": f"/ui/webhooks/{_webhooks(client, receiver)}",
-        "new model": "/ui/models/new",
-        "submit": f"{home}/submit",
-        "submit with settings": f"{home}/submit?choice=method:dlcft",
-        "predict": f"{home}/versions/production/predict",
-        "keys": "/ui/admin/keys",
-        "audit": "/ui/admin/audit",
-        "usage": "/ui/admin/usage",
+        "settings of a method": f"{home}/submit?choice=method:dlcft",
     }
-    return Site(running.url, running.key, client, model.id, jobs[1].id, bad.id, paths)
+    return Site(running.url, running.key, client, model.id, jobs[1].id, bad.id, samples, states)
 
 
 def _webhooks(client: Perennial, receiver: Receiver) -> str:

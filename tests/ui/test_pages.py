@@ -2,39 +2,51 @@
 on no other host.
 """
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Route, expect
 
-from tests.ui.conftest import BATCHES, HOSTILE, OpenPage, Site, Watched
+from tests.ui.conftest import BATCHES, HOSTILE, OpenPage, Site, Watched, find_pages
 
 pytestmark = pytest.mark.slow
 
-PAGES = (
-    *("models", "model", "a model without a version", "task", "job", "rejected job"),
-    *("compare", "webhooks", "webhook", "new model", "submit with settings", "predict"),
-    *("keys", "audit", "usage"),
-)
-IN_CAMPAIGN = (
-    "a cell",
-    "compare nothing",
-    "compare without a common task",
-    "no model of that name",
-    "submit",
-)
-"""Pages of which those above show all that can be wrong, in other states."""
+ELSEWHERE = {
+    "/ui/login": "test_the_login_is_well_made",
+    "/ui/models/{model}/rebase": "test_both_models_are_compared_on_a_page_that_moves_production",
+}
+"""Pages that need another state of the service, and the tests that look at them."""
+STATES = ("a model without a version", "two versions", "a rejected job", "settings of a method")
+IN_CAMPAIGN = ("a cell", "two versions without a common task", "no model of that name")
+"""States of which those above show all that can be wrong."""
 CONTRAST = ["color-contrast", "link-in-text-block"]
 """The rules that depend on colours."""
 
 
 @pytest.mark.parametrize(
-    "name", [*PAGES, *(pytest.param(name, marks=pytest.mark.campaign) for name in IN_CAMPAIGN)]
+    "page",
+    [
+        *(page for page in find_pages() if page not in ELSEWHERE),
+        *STATES,
+        *(pytest.param(state, marks=pytest.mark.campaign) for state in IN_CAMPAIGN),
+    ],
 )
 def test_a_page_is_well_made_light_and_dark_wide_and_narrow(
-    site: Site, open_page: OpenPage, name: str
+    site: Site, open_page: OpenPage, page: str
 ) -> None:
-    assert find_faults(open_page(site.paths[name])) == {}
+    assert find_faults(open_page(site.path_of(page))) == {}
+
+
+def test_every_page_that_is_looked_at_elsewhere_is_there_with_its_test() -> None:
+    assert ELSEWHERE.keys() <= set(find_pages())
+    folder = Path(__file__).parent
+    sources = "".join(file.read_text() for file in folder.glob("test_*.py"))
+    assert [name for name in ELSEWHERE.values() if f"def {name}(" not in sources] == []
+
+
+def test_every_state_is_looked_at(site: Site) -> None:
+    assert sorted((*STATES, *IN_CAMPAIGN)) == sorted(site.states)
 
 
 def find_faults(watched: Watched) -> dict[str, list[str]]:
@@ -79,11 +91,11 @@ def test_the_page_of_the_api_shows_routes_without_a_network(open_page: OpenPage)
 
 
 def test_what_somebody_named_is_text_and_nothing_else(site: Site, open_page: OpenPage) -> None:
-    page = open_page(site.paths["model"]).page
+    page = open_page(site.home).page
     expect(page.locator("main")).to_contain_text(HOSTILE)
     page.get_by_text("How production moved", exact=True).click()
     expect(page.locator("main")).to_contain_text(f"worse {HOSTILE}")
-    page.goto(site.paths["rejected job"])
+    page.goto(site.path_of("a rejected job"))
     expect(page.locator("#log")).to_contain_text(HOSTILE)
     expect(page.locator("img[src=x]")).to_have_count(0)
 
@@ -91,7 +103,7 @@ def test_what_somebody_named_is_text_and_nothing_else(site: Site, open_page: Ope
 def test_the_matrix_is_walked_by_arrows_and_a_cell_opened_by_enter(
     site: Site, open_page: OpenPage
 ) -> None:
-    page = open_page(site.paths["model"]).page
+    page = open_page(site.home).page
     expect(page.locator("#r tbody a[tabindex='0']")).to_have_count(1)
     page.locator("#r tbody a[tabindex='0']").focus()
     where = "document.activeElement.getAttribute('aria-label')"
@@ -110,7 +122,7 @@ def test_without_javascript_lists_matrix_and_forms_work(site: Site, open_page: O
     page.get_by_role("link", name="Version 2, task 1:").click()
     expect(page.get_by_role("heading", name="Version 2 on task 1")).to_be_visible()
     expect(page.get_by_role("heading", name="Accuracy from version to version")).to_have_count(0)
-    page.goto(site.paths["model"])
+    page.goto(site.home)
     page.get_by_role("button", name="Let production follow later versions").click()
     expect(page.locator("main")).not_to_contain_text("does not replace it")
     page.get_by_text("Put version 2 back in production…").click()
@@ -158,7 +170,7 @@ def test_a_test_of_a_webhook_is_followed_until_it_is_delivered(
 
 
 def test_the_curves_are_drawn_and_what_filters_is_typed(site: Site, open_page: OpenPage) -> None:
-    page = open_page(site.paths["model"]).page
+    page = open_page(site.home).page
     expect(page.locator("#curves canvas")).to_be_visible()
     page.goto("/ui")
     page.get_by_label("Name").fill("bar")
@@ -184,7 +196,7 @@ def test_a_job_and_its_model_are_followed_until_it_is_over(site: Site, open_page
 def test_two_versions_are_chosen_and_compared_without_javascript(
     site: Site, open_page: OpenPage
 ) -> None:
-    page = open_page(site.paths["model"], java_script_enabled=False).page
+    page = open_page(site.home, java_script_enabled=False).page
     page.get_by_role("radio", name="From version 1").check()
     page.get_by_role("radio", name="To version 2").check()
     page.get_by_role("button", name="Compare the two").click()
@@ -199,7 +211,7 @@ def test_two_versions_are_chosen_and_compared_without_javascript(
 def test_flipped_images_are_shown_with_both_answers(site: Site, open_page: OpenPage) -> None:
     told = site.client.versions.compare("digits", 1, 2).totals
     kind = max(("negative", "positive", "both_wrong"), key=lambda name: getattr(told, name))
-    page = open_page(f"{site.paths['compare']}&flips={kind}").page
+    page = open_page(f"{site.path_of('two versions')}&flips={kind}").page
     shown = page.locator(".flipped img")
     expect(shown).to_have_count(min(48, getattr(told, kind)))
     if getattr(told, kind):

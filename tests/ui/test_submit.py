@@ -302,7 +302,7 @@ def test_without_javascript_a_plain_form_checks_and_submits(
 def test_without_javascript_a_photo_is_predicted(site: Site, open_page: OpenPage) -> None:
     with zipfile.ZipFile(io.BytesIO(BATCHES[0][1])) as archive:
         photo = archive.read(archive.namelist()[0])
-    page = open_page(site.paths["model"], java_script_enabled=False).page
+    page = open_page(site.home, java_script_enabled=False).page
     page.get_by_role("link", name="Predict photos").click()
     named = {f"{HOSTILE}.png": photo, "broken.png": b"\x89PNG"}
     photos = [make_payload(name, content, "image/png") for name, content in named.items()]

@@ -71,7 +71,7 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
 ) -> None:
     dead, claim = desk.begin()
     put_off, other = desk.begin()
-    claims.put_off(desk.db, other, "another job", 5.0)
+    claims.put_off_job(desk.db, other, "another job", 5.0)
     with desk.db.write() as session:
         owner = session.query(Owner).first().id
         later = clocks.there + 30
@@ -110,7 +110,7 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
         desk.db, dead, claim.fence, LEASE_S
     )
     assert claims.claim_job(desk.db, "w2", LEASE_S).job_id == put_off
-    assert claims.reap_expired(desk.db, now + LEASE_S + 1) and desk.state(dead) is State.QUEUED
+    assert claims.reap_expired_jobs(desk.db, now + LEASE_S + 1) and desk.state(dead) is State.QUEUED
 
 
 def test_what_lies_as_far_ahead_as_it_may_stays(desk: Any, clocks: SimpleNamespace) -> None:

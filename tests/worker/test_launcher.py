@@ -23,7 +23,7 @@ from worker.launcher import (
     Part,
     build_parts,
     free_port,
-    wait_for,
+    wait_for_free_port,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -147,7 +147,7 @@ def test_the_worker_is_a_celery_worker_when_there_is_a_broker() -> None:
     told = {"host": "127.0.0.1", "data_dir": "/x", "embedded": False}
     api, worker = build_parts(told, 9)
     assert (api.name, worker.name) == (API, WORKER)
-    assert "worker.celery_app" in worker.command
+    assert "perennial_service.celery_app" in worker.command
     assert "solo" in worker.command
     _, worker = build_parts({**told, "embedded": True}, 9)
     assert worker.command[-1] == "worker.loop"
@@ -210,9 +210,9 @@ def test_a_port_that_is_in_use_stops_the_start_with_what_to_do(
 ) -> None:
     port = service.free_port()
     with socket.create_server(("127.0.0.1", port)):
-        assert not wait_for("127.0.0.1", port, 0.1)
+        assert not wait_for_free_port("127.0.0.1", port, 0.1)
         assert f"PERENNIAL_PORT={port + 1} perennial serve" in capfd.readouterr().err
-    assert wait_for("127.0.0.1", port, 0.1)
+    assert wait_for_free_port("127.0.0.1", port, 0.1)
 
 
 def test_a_busy_port_is_told_before_the_preparations(
@@ -247,5 +247,5 @@ def test_the_port_of_a_service_that_ends_is_waited_for(
     with socket.create_server(("127.0.0.1", service.free_port())) as other:
         stand_in = SimpleNamespace(monotonic=clock.monotonic, sleep=lambda _seconds: other.close())
         monkeypatch.setattr(launchers, "time", stand_in)
-        assert wait_for("127.0.0.1", other.getsockname()[1], 10)
+        assert wait_for_free_port("127.0.0.1", other.getsockname()[1], 10)
     assert "it is free in 10 s at most: waiting." in capfd.readouterr().err

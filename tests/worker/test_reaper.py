@@ -46,10 +46,10 @@ def base(clock: Clock) -> Base:
 @pytest.fixture
 def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> Reaper:
     """One that takes a job, named by the time by which it judges, whenever it may."""
-    monkeypatch.setattr(reapers.claims, "reap_expired", lambda _db, before: [f"job {before}"])
+    monkeypatch.setattr(reapers.claims, "reap_expired_jobs", lambda _db, before: [f"job {before}"])
     monkeypatch.setattr(
         reapers.workers,
-        "answers_since",
+        "read_database_up_since",
         lambda _session, seen_from, now: min(
             (a for a, seen in base.reports if seen >= seen_from and a <= now), default=None
         ),

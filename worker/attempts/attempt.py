@@ -333,7 +333,7 @@ class Attempt:
         detail = causes.explain_out_of_memory(error, self._claim.device, self._kind.advice)
         short = f"Out of memory: {error.message}"
         state = self._report_outcome(
-            lambda: claims.lack_memory(self._tools.db, self._claim, short, detail)
+            lambda: claims.requeue_for_memory(self._tools.db, self._claim, short, detail)
         )
         log.warning("out of memory", reason=detail, state=str(state))
         _count_end("failed" if state is State.FAILED else "requeued", "memory")
@@ -392,14 +392,16 @@ class Attempt:
         )
 
     def _finish(self, done: Done) -> None:
-        self._report_outcome(lambda: claims.finish(self._tools.db, self._claim, done))
+        self._report_outcome(lambda: claims.finish_job(self._tools.db, self._claim, done))
         log.info("finished")
         _count_end("finished")
 
     def _forget_upload(self) -> None:
         """Delete the uploaded archive; the sweep does it if this attempt cannot."""
         try:
-            upload_removal.forget(self._tools.db, self._tools.store, self._claim.job_id)
+            upload_removal.delete_finished_upload(
+                self._tools.db, self._tools.store, self._claim.job_id
+            )
         except (SQLAlchemyError, PerennialError, OSError) as error:
             # The job has ended already: an error here must not change how.
             log.warning("upload not deleted yet", error=type(error).__name__)
@@ -413,7 +415,7 @@ class Attempt:
 
     def _requeue(self, cause: str, error: str, *, counts: bool) -> None:
         state = self._report_outcome(
-            lambda: claims.requeue(self._tools.db, self._claim, error, counts=counts)
+            lambda: claims.requeue_dead_attempt(self._tools.db, self._claim, error, counts=counts)
         )
         log.warning("attempt lost", cause=cause, reason=error, state=str(state), counts=counts)
         _count_end("failed" if state is State.FAILED else "requeued", cause)
@@ -421,7 +423,7 @@ class Attempt:
     def _put_off(self, later: PutOff) -> None:
         reason, seconds = str(later), later.seconds
         state = self._report_outcome(
-            lambda: claims.put_off(self._tools.db, self._claim, reason, seconds)
+            lambda: claims.put_off_job(self._tools.db, self._claim, reason, seconds)
         )
         log.info("put off", reason=reason, state=str(state))
         _count_end("put off")
@@ -432,11 +434,11 @@ class Attempt:
         self._requeue(cause, error, counts=False)
 
     def _fail(self, kind: str, error: str) -> None:
-        self._report_outcome(lambda: claims.fail(self._tools.db, self._claim, kind, error))
+        self._report_outcome(lambda: claims.fail_job(self._tools.db, self._claim, kind, error))
         _count_end("failed", kind)
 
     def _reject(self, reason: Rejected) -> None:
-        self._report_outcome(lambda: claims.reject(self._tools.db, self._claim, reason))
+        self._report_outcome(lambda: claims.reject_job(self._tools.db, self._claim, reason))
         _count_end("rejected", reason.code)
 
     def _hold_back(self, findings: str) -> None:
@@ -490,4 +492,4 @@ def _count_end(outcome: str, cause: str = "") -> None:
 
 def _on_cpu(settings: Settings, claim: Claim) -> bool:
     device = settings.device if claim.device == "auto" else claim.device
-    return device == "cpu" or (device == "auto" and not machine.with_cuda())
+    return device == "cpu" or (device == "auto" and not machine.has_cuda())

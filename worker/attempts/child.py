@@ -21,7 +21,7 @@ from typing import Any, TypedDict
 import structlog
 
 from core.contract.jobs.control_request import ControlRequest
-from core.contract.jobs.job_event import JobEvent, event_of
+from core.contract.jobs.job_event import JobEvent, parse_job_event
 from core.processes import helper_process
 
 log = structlog.get_logger(__name__)
@@ -298,7 +298,7 @@ class Child:
 def _parse_event(line: bytes) -> JobEvent | None:
     """Return the event in a line, or None if the line is something else."""
     try:
-        return event_of(line)
+        return parse_job_event(line)
     except ValueError:
         log.warning("not an event", line=line[:200].decode(errors="replace"))
         return None

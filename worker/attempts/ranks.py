@@ -108,7 +108,7 @@ def _run_share(spec_path: str, emit: Emit, control: "PipeControl | None") -> Non
     """Run this rank's share of the job, on the device with its number."""
     from core.learning.distributed.ranks import Group
     from core.learning.precision import choose_device
-    from core.learning.training.job import run
+    from core.learning.training.job import learn_task
     from core.learning.training.output import read_spec
 
     spec = read_spec(spec_path)
@@ -117,7 +117,7 @@ def _run_share(spec_path: str, emit: Emit, control: "PipeControl | None") -> Non
         spec = spec.model_copy(update={"device": f"cuda:{os.environ['LOCAL_RANK']}"})
         device = choose_device(spec.device)
     group = Group(device)
-    run(spec, emit, control, ranks=group)
+    learn_task(spec, emit, control, ranks=group)
     group.leave()
 
 

@@ -82,7 +82,7 @@ class Recorder:
                 self._trained = event.images, now
 
     def _add_duration(self, event: JobEvent) -> JobEvent:
-        """Return an event.
+        """Return an event of a job with the duration that it ends.
 
         A report on a batch's images gets its duration, since a job process has no clock.
         """
@@ -101,7 +101,8 @@ class Recorder:
         """
         path = event.path
         self._register_state(
-            path, lambda: snapshots.register(self._db, self._store, self._claim, path, event)
+            path,
+            lambda: snapshots.register_snapshot(self._db, self._store, self._claim, path, event),
         )
 
     def anytime(self, event: AnytimeEvent) -> bool:
@@ -111,7 +112,7 @@ class Recorder:
         """
         path = event.path
         return self._register_state(
-            path, lambda: anytime.register(self._db, self._store, self._claim, path)
+            path, lambda: anytime.register_best_state(self._db, self._store, self._claim, path)
         )
 
     def _register_state(self, path: Path, register: Callable[[], None]) -> bool:

@@ -70,7 +70,7 @@ class Beat(Protocol):
 
 @dataclass(frozen=True)
 class Periods:
-    """Periods in seconds.
+    """Periods of a supervised job's chores, in seconds.
 
     Attributes:
         snapshot_s: between snapshots.

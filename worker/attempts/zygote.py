@@ -49,7 +49,7 @@ class Request(TypedDict):
     data_bytes: int
 
 
-def preload() -> ChildMain:
+def preload_modules() -> ChildMain:
     """Import everything that a job needs, and return its main function."""
     for name in PRELOADED:
         importlib.import_module(name)
@@ -69,8 +69,8 @@ def preload() -> ChildMain:
     return main
 
 
-def serve(server: socket.socket, child_main: ChildMain) -> None:
-    """Fork a child for each request until the other end of `server` closes."""
+def fork_on_request(server: socket.socket, child_main: ChildMain) -> None:
+    """Fork a job process for each request until the other end of `server` closes."""
     # `set_wakeup_fd` takes no descriptor that could block.
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     # a handler must exist for the wake-up to work
@@ -172,13 +172,13 @@ def main(arguments: list[str]) -> None:
     server = socket.socket(fileno=int(arguments[0]))
     # Programs that a job starts must not hold the worker's socket.
     server.set_inheritable(False)
-    child_main = preload()
+    child_main = preload_modules()
     try:
         require_cuda_free()
     except CudaOpened as error:
         _send_message(server, {"error": str(error)})
         raise SystemExit(str(error)) from error
-    serve(server, child_main)
+    fork_on_request(server, child_main)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,12 @@ from core.contract.jobs.device_errors import is_suspect
 from core.jobs.workers import Device
 from core.scheduling.eligible import Offer
 from core.settings import Settings
-from worker.devices.device_check import DeviceReport, check_device, is_check_needed, without_cuda
+from worker.devices.device_check import (
+    DeviceReport,
+    build_cpu_report,
+    check_device,
+    is_check_needed,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +51,7 @@ class DeviceWatch:
     ) -> None:
         self._asked = settings.device
         self._check = check
-        self._report = without_cuda(None)
+        self._report = build_cpu_report(None)
         self._thread: threading.Thread | None = None
         self._check_at: float | None = time.monotonic() if is_check_needed(self._asked) else None
         self._losses = 0
@@ -106,10 +111,10 @@ class DeviceWatch:
         try:
             self._report = self._check(self._asked)
         except OSError as error:
-            self._report = without_cuda(f"The device could not be checked: {error}")
+            self._report = build_cpu_report(f"The device could not be checked: {error}")
 
     def _adopt_report(self, report: DeviceReport) -> None:
-        """Adopt the result of a check."""
+        """Adopt the result of a device check."""
         self._check_at = None
         problem = report["problem"]
         # A worker falls back to the CPU only at its start, not after a loss.

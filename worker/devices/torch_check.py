@@ -36,7 +36,7 @@ _SHIM = ROOT / "core" / "learning" / "torchvision_import.py"
 
 @contextmanager
 def torch_checked(settings: Settings) -> Iterator[None]:
-    """Check while the block runs.
+    """Check the installed torch while the block runs.
 
     An error of the check replaces any error of the block, which may follow from it.
 
@@ -75,7 +75,7 @@ def _passed_file(settings: Settings) -> Path:
 
 
 def main() -> int:
-    """Import both as a job does; print which one failed and why.
+    """Import torch and torchvision as a job does; print which one failed and why.
 
     Return 0 if both can be imported.
     """
@@ -92,7 +92,7 @@ def main() -> int:
 
 
 def _require_passed(process: "subprocess.Popen[bytes]") -> None:
-    """Wait for the check.
+    """Wait until the check of torch has passed.
 
     Raises:
         Unavailable: it failed.
@@ -113,8 +113,8 @@ def _require_passed(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _raise_unavailable(name: str, error: str) -> NoReturn:
-    python, pins = sys.executable, ROOT / "constraints.txt"
-    install = f"{python} -m pip install -c {pins}"
+    python = sys.executable
+    install = f"{python} -m pip install"
     if any(_version(one) is None for one in _IMPORTS):
         missing = " and ".join(one for one in _IMPORTS if _version(one) is None)
         problem = f"{missing} {'are' if ' and ' in missing else 'is'} not installed for {python}"
@@ -125,9 +125,19 @@ def _raise_unavailable(name: str, error: str) -> NoReturn:
         install += " --force-reinstall --no-deps"
     raise Unavailable(
         f"Perennial cannot start: {problem}. The two must be built for each other. Run\n\n"
-        f"    {install} torch torchvision\n\n"
+        f"    {install} {' '.join(_find_pins())}\n\n"
         "(with --index-url URL for the index of a CPU-only or CUDA build), then start again."
     )
+
+
+def _find_pins() -> list[str]:
+    """Return both with the versions that the service requires, or bare in a mere checkout."""
+    try:
+        required = metadata.requires("perennial-service") or ()
+    except metadata.PackageNotFoundError:
+        required = ()
+    pins = {requirement.partition("==")[0]: requirement for requirement in required}
+    return [pins.get(name, name) for name in _IMPORTS]
 
 
 def _version(name: str) -> str | None:

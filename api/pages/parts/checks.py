@@ -32,7 +32,7 @@ def describe_limits(gate: GateOut) -> list[str]:
     return [_WORDS[name].format(100 * limit) for name, limit in limits.items() if limit is not None]
 
 
-def list_off(model: ModelOut) -> list[str]:
+def list_disabled_checks(model: ModelOut) -> list[str]:
     """List the disabled checks."""
     return [name for name in CHECKS if model["gate"].get(name) is None]
 
@@ -52,12 +52,12 @@ def describe_checked(gate: Verdict | None) -> list[str]:
 
 
 @router.post("/ui/models/{model}/checks")
-async def switch_on(
+async def enable_all_checks(
     request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Enable all checks with the limits of a new model."""
     # Its fields do not matter: this checks that a page of this service sent it.
     await forms.read_form(request)
     change: ModelChange = {"gate": {"checks": "on"}}
-    await to_thread.run_sync(lambda: models.change(db, catalogue(), actor, model, change))
+    await to_thread.run_sync(lambda: models.change_model(db, catalogue(), actor, model, change))
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}#rules-title", 303)

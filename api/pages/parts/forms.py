@@ -8,13 +8,19 @@ from starlette.requests import Request
 
 from api.authentication import session
 from api.authentication.guard import declared_length, read_body
-from api.uploads.order import recipe_in
+from api.uploads.order import parse_recipe_override
 from core.contract.patch import RecipePatch
 from core.errors import Invalid, UnsupportedType
+from core.ingest.readers.registry import FORMATS, UPLOAD_TYPES
 from core.text import characters
 
 MAX_BYTES = 16 << 10
 MAX_FIELDS = 20
+# A browser compares the last part of an ending alone: `.gz`, not `.tar.gz`.
+ARCHIVE_TYPES = ",".join(
+    (*UPLOAD_TYPES, *(f".{each.rpartition('.')[2]}" for each in FORMATS.endings))
+)
+"""Files that a browser offers where a batch is chosen."""
 
 
 async def read_form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str]:
@@ -50,7 +56,7 @@ async def read_form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str
     return {name: value.strip() for name, value in pairs}
 
 
-def reason_of(inputs: dict[str, str]) -> str | None:
+def read_reason(inputs: dict[str, str]) -> str | None:
     """Return the reason in a form, or None.
 
     Raises:
@@ -62,17 +68,17 @@ def reason_of(inputs: dict[str, str]) -> str | None:
         raise Invalid(f"The reason {error}.") from None
 
 
-def recipe_of(inputs: dict[str, str]) -> RecipePatch | None:
+def read_chosen_recipe(inputs: dict[str, str]) -> RecipePatch | None:
     """Return the recipe chosen for learning again; None keeps the task's recipe.
 
     Raises:
         InvalidRecipe: it cannot be read.
     """
     text = inputs.get("recipe", "")
-    return recipe_in(text.encode()) if text else None
+    return parse_recipe_override(text.encode()) if text else None
 
 
-def number_of(inputs: dict[str, str], name: str) -> int:
+def read_number(inputs: dict[str, str], name: str) -> int:
     """Return a number in a form.
 
     Raises:

@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Heat:
-    """The heat map.
+    """The accuracy matrix as a heat map for a page.
 
     Attributes:
         low: accuracy of the first colour, in [0, 1].

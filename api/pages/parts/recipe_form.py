@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from api.pages.parts.schema_form import Field, Unfit, fields_of, filled_in, patch_of, paths_in
+from api.pages.parts.schema_form import (
+    Field,
+    Unfit,
+    compute_patch,
+    fill_in_patch,
+    iterate_input_names,
+    list_form_fields,
+)
 from core.admission import recipe_preview
 from core.contract.catalogue import Catalogue
 from core.contract.document import JsonObject
@@ -57,13 +64,13 @@ class RecipeForm:
 
     @property
     def json(self) -> str:
-        """The patch as it is sent; plain ASCII, so that it fits a header."""
+        """The form's recipe patch as JSON; plain ASCII, so that it fits a header."""
         return json.dumps(self.patch)
 
     @property
     def paths(self) -> set[str]:
         """The names of the inputs besides the choice."""
-        return set(paths_in((*self.method_fields, *self.fields)))
+        return set(iterate_input_names((*self.method_fields, *self.fields)))
 
     @property
     def filled_in(self) -> bool:
@@ -119,8 +126,8 @@ def recipe_form(
         methods,
         presets,
         name,
-        () if entry is None else fields_of(entry["schema"], hyper, "method."),
-        fields_of(catalogue["recipe"]["schema"], current, without=_CHOSEN_ELSEWHERE),
+        () if entry is None else list_form_fields(entry["schema"], hyper, "method."),
+        list_form_fields(catalogue["recipe"]["schema"], current, without=_CHOSEN_ELSEWHERE),
         dict(inputs),
     )
     if base is None:
@@ -137,14 +144,16 @@ def list_input_names(catalogue: Catalogue) -> tuple[str, ...]:
     """Return every name that an input of such a form may have."""
     input_names = {
         CHOICE,
-        *paths_in(fields_of(catalogue["recipe"]["schema"], {}, without=_CHOSEN_ELSEWHERE)),
+        *iterate_input_names(
+            list_form_fields(catalogue["recipe"]["schema"], {}, without=_CHOSEN_ELSEWHERE)
+        ),
     }
     for entry in catalogue["methods"].values():
-        input_names |= set(paths_in(fields_of(entry["schema"], {}, "method.")))
+        input_names |= set(iterate_input_names(list_form_fields(entry["schema"], {}, "method.")))
     return tuple(sorted(input_names))
 
 
-def given_of(text: str) -> dict[str, str]:
+def convert_patch_to_values(text: str) -> dict[str, str]:
     """Return the form values, by name, that express a recipe patch in JSON.
 
     Raises:
@@ -163,7 +172,7 @@ def given_of(text: str) -> dict[str, str]:
         chosen = {CHOICE: f"method:{hyper.pop('name')}"}
     else:
         chosen = {CHOICE: f"preset:{choice}"} if choice is not None else {}
-    return chosen | filled_in(hyper, "method.") | filled_in(patch)
+    return chosen | fill_in_patch(hyper, "method.") | fill_in_patch(patch)
 
 
 def _plan_recipe(
@@ -171,7 +180,10 @@ def _plan_recipe(
 ) -> None:
     """Compute the patch and the service's warnings about it. Raises InvalidRecipe."""
     try:
-        patch, hyper = patch_of(form.fields, form.inputs), patch_of(form.method_fields, form.inputs)
+        patch, hyper = (
+            compute_patch(form.fields, form.inputs),
+            compute_patch(form.method_fields, form.inputs),
+        )
     except Unfit as error:
         form.errors.update(error.errors)
         return

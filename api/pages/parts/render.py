@@ -140,8 +140,8 @@ def _build_environment() -> Environment:
         until=until,
         number=number,
         people=words.for_people,
-        new_model=words.new_model,
-        next_batch=words.next_batch,
+        new_model=words.find_new_model_form,
+        next_batch=words.find_batch_form_query,
         segment=lambda text: quote(str(text), safe=""),
     )
     environment.globals["static"] = build_static_path

@@ -57,13 +57,13 @@ class Unfit(Exception):
         self.errors = dict(errors)
 
 
-def fields_of(
+def list_form_fields(
     schema: Mapping[str, Any],
     current: Mapping[str, Any],
     prefix: str = "",
     without: Sequence[str] = (),
 ) -> tuple[Field, ...]:
-    """Return the inputs of an object.
+    """Return the form inputs for an object of a JSON Schema.
 
     Args:
         schema: JSON Schema of the object; `$ref` refers to its `$defs`.
@@ -80,7 +80,7 @@ def fields_of(
     return tuple(field for field in fields if field is not None)
 
 
-def patch_of(fields: Sequence[Field], inputs: Mapping[str, str]) -> JsonObject:
+def compute_patch(fields: Sequence[Field], inputs: Mapping[str, str]) -> JsonObject:
     """Return the differences from the current values as a patch.
 
     Raises:
@@ -93,13 +93,13 @@ def patch_of(fields: Sequence[Field], inputs: Mapping[str, str]) -> JsonObject:
     return patch
 
 
-def filled_in(patch: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return the form values, by path, from which `patch_of` makes this patch."""
+def fill_in_patch(patch: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return the form values, by path, from which `compute_patch` makes this patch."""
     values: dict[str, str] = {}
     for name, value in patch.items():
         path = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            values |= {path: ON, **filled_in(value, f"{path}.")}
+            values |= {path: ON, **fill_in_patch(value, f"{path}.")}
         else:
             values[path] = format_value(value)
     return values
@@ -114,11 +114,11 @@ def format_value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def paths_in(fields: Sequence[Field]) -> Iterator[str]:
-    """Yield the names of all inputs."""
+def iterate_input_names(fields: Sequence[Field]) -> Iterator[str]:
+    """Yield the names of all inputs of a form."""
     for field in fields:
         yield field.path
-        yield from paths_in(field.fields)
+        yield from iterate_input_names(field.fields)
 
 
 def _build_field(
@@ -141,7 +141,7 @@ def _build_field(
         return Field(path, label, kind, current, minimum=low, maximum=high, nullable=nullable)
     if kind == "object" and of.get("properties"):
         inner = current if isinstance(current, Mapping) else {}
-        fields = fields_of({**of, "$defs": definitions}, inner, f"{path}.")
+        fields = list_form_fields({**of, "$defs": definitions}, inner, f"{path}.")
         return Field(path, label, "group", current, nullable=nullable, fields=fields)
     return Field(path, label, "json", current, nullable=nullable)
 
@@ -166,7 +166,7 @@ def _build_patch(
         name, text = field.path.rpartition(".")[2], inputs.get(field.path, "").strip()
         if field.kind == "group":
             inner = _build_patch(field.fields, inputs, errors)
-            # `filled_in` writes null as `none`, whatever the kind of the input.
+            # `fill_in_patch` writes null as `none`, whatever the kind of the input.
             text = OFF if text == NONE else text
             if text not in ("", ON, OFF) or (text == OFF and not field.nullable):
                 advice = f"choose {ON} or {OFF}" if field.nullable else "it has settings of its own"

@@ -45,7 +45,7 @@ def for_people(text: str) -> str:
     return text.strip().replace("`", "")
 
 
-def new_model(text: str) -> str | None:
+def find_new_model_form(text: str) -> str | None:
     """Return the path of the form that makes the model a sentence asks for, or None if it asks for
     none."""
     for step in _list_steps(text):
@@ -65,7 +65,7 @@ def new_model(text: str) -> str | None:
     return None
 
 
-def next_batch(text: str) -> str | None:
+def find_batch_form_query(text: str) -> str | None:
     """Return the query of the batch form, filled in with the recipe a sentence advises; or None."""
     advised = next((one.recipe for one in _list_steps(text) if one.recipe is not None), None)
     if advised is not None:

@@ -26,7 +26,7 @@ class Filters:
     order: Literal["asc", "desc"]
 
 
-async def _get_filters(
+async def _build_audit_filters(
     model: Annotated[
         str | None, Query(max_length=63, description="Id or name; by id also of a deleted model")
     ] = None,
@@ -48,7 +48,7 @@ async def _get_filters(
 
 @router.get("/v1/audit", response_model=AuditPage, responses=problem_responses(404))
 def read(
-    actor: Admin, db: Db, filters: Annotated[Filters, Depends(_get_filters)], page: Page
+    actor: Admin, db: Db, filters: Annotated[Filters, Depends(_build_audit_filters)], page: Page
 ) -> Response:
     """List changes and who made them, oldest or newest first."""
     since = None if filters.since is None else parse_rfc3339(filters.since)

@@ -31,7 +31,7 @@ def create(body: KeyIn, actor: Admin, db: Db) -> Response:
         body.expires_at,
         Wanted(body.model, body.alias, body.requests_per_s, body.images_per_day),
     )
-    return json_answer(keys.create(db, actor, requested), 201, NO_STORE)
+    return json_answer(keys.create_key(db, actor, requested), 201, NO_STORE)
 
 
 @router.get("/v1/keys", response_model=KeyPage)
@@ -48,7 +48,7 @@ def revoke(
     db: Db,
 ) -> Response:
     """Revoke a key and stop its requests in progress; other API processes notice within seconds."""
-    keys.revoke(db, actor, key)
+    keys.revoke_key(db, actor, key)
     # This process would otherwise accept the key from its cache for another second.
     access: Access = request.app.state.access
     access.forget_key(key)

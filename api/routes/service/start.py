@@ -13,7 +13,7 @@ _TEXTS = {
     "key": "Every path under /v1 needs a key: `Authorization: Bearer pk_…`. The first start of the "
     "service made an admin key, kept in `admin-key` in its data directory; POST /v1/keys makes "
     "others.",
-    "readme": "README.md, beside the code: its section “Use it” has the first requests.",
+    "readme": "README.md, beside the code: its section “Use it on your own photos” has the first requests.",
 }
 PATHS = {
     "pages": "/ui",

@@ -25,5 +25,7 @@ def read(
     """Return counts and bytes per model or owner; those of owners were summed up at
     `measured_at`.
     """
-    read_page = usage_lists.by_model if by == "model" else usage_lists.by_owner
+    read_page = (
+        usage_lists.list_usage_by_model if by == "model" else usage_lists.list_usage_by_owner
+    )
     return json_answer(read_page(db, actor, limit=page.limit, cursor=page.cursor))

@@ -75,7 +75,7 @@ def count_blocking_calls(run: StepRun) -> None:
     figures: dict[str, Any] = {}
     with calls.counted():
         for name in methods_of_run(run.tiny):
-            method = registry.get(name)
+            method = registry.get_method(name)
             bench = new_bench(
                 run.folder / name, run.device, small_architecture(name, "small-resnet")
             )

@@ -45,22 +45,22 @@ TINY = Load("small-cnn", 8, 8, 32, 1, 2)
 
 
 def measure_resnet20(run: StepRun) -> None:
-    """ResNet-20 at 32 pixels."""
+    """Measure the training loops on ResNet-20 at 32 pixels."""
     _measure(run, Load("resnet20", 32, 128, 2560, 10, 50))
 
 
 def measure_resnet18(run: StepRun) -> None:
-    """ResNet-18 at 32 pixels."""
+    """Measure the training loops on ResNet-18 at 32 pixels."""
     _measure(run, Load("resnet18", 32, 256, 5120, 10, 50))
 
 
 def measure_resnet50(run: StepRun) -> None:
-    """ResNet-50 at 224 pixels."""
+    """Measure the training loops on ResNet-50 at 224 pixels."""
     _measure(run, Load("resnet50", 224, 128, 512, 5, 25))
 
 
 def measure_vit(run: StepRun) -> None:
-    """ViT-B/16 at 224 pixels."""
+    """Measure the training loops on ViT-B/16 at 224 pixels."""
     _measure(run, Load("vit_b_16", 224, 128, 512, 5, 25))
 
 

@@ -40,7 +40,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As the figures name it."""
+        """Name of the case in the figures."""
         return f"{self.method}, {self.scenario}"
 
 
@@ -51,7 +51,7 @@ def compare_methods(run: StepRun) -> None:
     cases = [
         Case(name, scenario, run.device)
         for name in methods_of_run(run.tiny)
-        for scenario in registry.get(name).scenarios
+        for scenario in registry.get_method(name).scenarios
         if not run.tiny or scenario == "class"
     ]
     figures: dict[str, Any] = {}

@@ -32,18 +32,18 @@ def run_costs(run: StepRun) -> None:
 
 
 def run_dlcft(run: StepRun) -> None:
-    """Linearised steps beside plain ones."""
+    """Measure linearised steps beside plain ones."""
     tiny = ["--networks", "slim-resnet18", "--rounds", "1", "--batch", "2", "--size", "8"]
     _run(run, "dlcft_cost", ["--networks", "resnet18", "--batch", "128"], tiny)
 
 
 def run_dne(run: StepRun) -> None:
-    """Packed experts beside exact ones."""
+    """Measure packed experts beside exact ones."""
     _run(run, "dne_cost", ["--batch", "128"], ["--tasks", "3", "--rounds", "1", "--batch", "2"])
 
 
 def run_optimizer_step(run: StepRun) -> None:
-    """OLOR beside the stock optimizers."""
+    """Measure OLOR beside the stock optimizers."""
     _run(
         run, "optimizer_step", ["--batch", "128"], ["--rounds", "1", "--batch", "2", "--size", "8"]
     )

@@ -38,7 +38,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As the figures name it."""
+        """Name of the case in the figures."""
         return (
             f"{self.method} on {self.network}{'' if self.deterministic else ', not deterministic'}"
         )
@@ -70,7 +70,7 @@ def repeat_and_resume(run: StepRun) -> None:
 
 
 def _is_accepted(method: str, network: str) -> bool:
-    accepted = registry.get(METHODS[method]["name"]).accepts.architectures
+    accepted = registry.get_method(METHODS[method]["name"]).accepts.architectures
     return network != "dne" if accepted is None else network in accepted
 
 

@@ -14,7 +14,7 @@ import httpx2
 from perennial import __version__
 from perennial._async.page import Listed
 from perennial._async.pages import AsyncPages
-from perennial._async.waiting import new_client, sleep, within
+from perennial._async.waiting import limit_waiting, new_client, sleep
 from perennial.answers import (
     MAX_ANSWER_BYTES,
     MAX_PROBLEM_BYTES,
@@ -22,7 +22,7 @@ from perennial.answers import (
     Answer,
     Meter,
 )
-from perennial.errors import BadAnswer, NoKey, PerennialError, ServiceUnreachable, error_of
+from perennial.errors import BadAnswer, NoKey, PerennialError, ServiceUnreachable, build_error
 from perennial.guard import quote_value
 from perennial.retry import Retries
 from perennial.shapes import read_as
@@ -42,7 +42,7 @@ CHECK_S = 3.0
 
 @dataclass(frozen=True)
 class Ask:
-    """One request.
+    """One request of the client.
 
     Attributes:
         json: JSON body; None: no body, or `content`.
@@ -165,7 +165,7 @@ class AsyncHttp:
             "GET", f"{self.url}/healthz", timeout=httpx2.Timeout(CHECK_S)
         )
         try:
-            async with within(CHECK_S):
+            async with limit_waiting(CHECK_S):
                 response = await self._client.send(request, stream=True, follow_redirects=False)
             await response.aclose()
         except httpx2.RequestError as error:
@@ -196,7 +196,7 @@ class AsyncHttp:
         sent_bytes = int(request.headers.get("Content-Length", "0"))
         # Allow time to send a large body before the response can arrive.
         patience_s = (ask.timeout_s or self._timeout_s) + sent_bytes / SLOWEST_BYTES_S
-        async with within(patience_s):
+        async with limit_waiting(patience_s):
             # A client that was passed in may follow redirects by default, and would carry the key
             # along.
             response = await self._client.send(request, stream=True, follow_redirects=False)
@@ -205,7 +205,7 @@ class AsyncHttp:
             self._require_known(response)
             if response.status_code >= 400:
                 body = await self._read_body(response, MAX_PROBLEM_BYTES)
-                raise error_of(response.status_code, response.headers, body)
+                raise build_error(response.status_code, response.headers, body)
             yield response
         finally:
             await response.aclose()

@@ -39,6 +39,6 @@ class AsyncPages(Generic[T]):
         Raises:
             ExtraMissing: pandas is not installed.
         """
-        from perennial.frames import frame_of
+        from perennial.frames import build_frame
 
-        return frame_of([item async for item in self], self._of.kind)
+        return build_frame([item async for item in self], self._of.kind)

@@ -17,16 +17,16 @@ async def sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-async def in_thread(work: Callable[[], T]) -> T:
+async def run_in_thread(work: Callable[[], T]) -> T:
     """Run disk or hash work in a thread and return its result, without blocking the event loop."""
     return await asyncio.to_thread(work)
 
 
-async def from_thread(items: Iterator[T]) -> AsyncIterator[T]:
+async def iterate_in_thread(items: Iterator[T]) -> AsyncIterator[T]:
     """Yield the items of an iterator that does disk or hash work, each computed in a thread."""
     # A sentinel, because StopIteration cannot be raised through a future.
     end = object()
-    while (item := await in_thread(lambda: next(items, end))) is not end:
+    while (item := await run_in_thread(lambda: next(items, end))) is not end:
         yield item  # type: ignore[misc]  # it is not `end`
 
 
@@ -36,7 +36,7 @@ def new_client() -> httpx2.AsyncClient:
 
 
 @asynccontextmanager
-async def within(seconds: float) -> AsyncIterator[None]:
+async def limit_waiting(seconds: float) -> AsyncIterator[None]:
     """Limit the time that the block waits, even if bytes keep arriving.
 
     Raises:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from perennial._sync.http import Ask, Http
-from perennial._sync.waiting import in_thread, sleep
+from perennial._sync.waiting import run_in_thread, sleep
 from perennial.answers import Answer, Meter
 from perennial.errors import (
     APIError,
@@ -18,10 +18,16 @@ from perennial.errors import (
     DigestMismatch,
     PerennialError,
     Unavailable,
-    seconds_of,
+    parse_retry_after,
 )
 from perennial.guard import header_number
-from perennial.transfer import MAX_DOWNLOAD_BYTES, Downloaded, Progress, digest_in, hash_file
+from perennial.transfer import (
+    MAX_DOWNLOAD_BYTES,
+    Downloaded,
+    Progress,
+    hash_file,
+    parse_etag_digest,
+)
 
 NOT_READY = 202
 PARTIAL = 206
@@ -80,12 +86,12 @@ def fetch_file(
             f"{path} has {size:,} bytes; {allowed:,} are taken. Allow more with --max-size "
             f"(max_bytes)."
         )
-    expected_digest = digest_in(head.get("ETag"))
+    expected_digest = parse_etag_digest(head.get("ETag"))
     source = _RemoteFile(path, params, head["ETag"] if expected_digest is not None else "", size)
     # The digest is part of the name, so that the bytes of another version are never resumed.
     part = to.with_name(f"{to.name}.{(expected_digest or 'unknown')[:12]}.part")
     # Without a digest, nothing shows that an older part file has bytes of the same file.
-    in_thread(lambda: _make_room(part, is_fresh=expected_digest is None))
+    run_in_thread(lambda: _make_room(part, is_fresh=expected_digest is None))
     failures, retries = 0, http.retries.for_transfers()
     while True:
         size_before = _file_size(part)
@@ -100,14 +106,14 @@ def fetch_file(
                 raise
             sleep(pause)
     # The whole file is read again, because an earlier run may have written its beginning.
-    digest = (in_thread(lambda: hash_file(part))).hexdigest()
+    digest = (run_in_thread(lambda: hash_file(part))).hexdigest()
     if expected_digest is not None and digest != expected_digest:
-        in_thread(part.unlink)
+        run_in_thread(part.unlink)
         raise DigestMismatch(
             f"{path}: {digest} came, {expected_digest} was announced. Nothing was kept: try again."
         )
     # Renamed last, so that `to` is complete or absent.
-    in_thread(lambda: part.replace(to))
+    run_in_thread(lambda: part.replace(to))
     return Downloaded(to, size, digest, is_verified=expected_digest is not None)
 
 
@@ -126,7 +132,7 @@ def _wait_until_ready(http: Http, path: str, params: Mapping[str, Any] | None) -
                 raise
         if head.status_code != NOT_READY:
             return head
-        asked_s = seconds_of(head.headers.get("Retry-After")) or USUAL_PAUSE_S
+        asked_s = parse_retry_after(head.headers.get("Retry-After")) or USUAL_PAUSE_S
         # Bounded on both sides, whatever the service asks for: no busy loop, and no silence of
         # hours.
         pause_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, asked_s))
@@ -167,18 +173,18 @@ def _fetch_rest(
         ).startswith(f"bytes {received_so_far}-"):
             raise BadAnswer(f"The service sends another part of {source.path} than was asked for.")
         meter = Meter(size - received_so_far, SILENCE_S)
-        file = in_thread(lambda: part.open("ab" if is_partial else "wb"))
+        file = run_in_thread(lambda: part.open("ab" if is_partial else "wb"))
         try:
             for chunk in response.iter_bytes():
                 meter.add(len(chunk), response.num_bytes_downloaded)
-                in_thread(partial(file.write, chunk))
+                run_in_thread(partial(file.write, chunk))
                 received_so_far += len(chunk)
                 if progress is not None:
                     progress(received_so_far, size)
             # Written through before the file is renamed, so that a power cut leaves no gaps in it.
-            in_thread(lambda: _sync_to_disk(file))
+            run_in_thread(lambda: _sync_to_disk(file))
         finally:
-            in_thread(file.close)
+            run_in_thread(file.close)
     if received_so_far != size:
         raise Unavailable(
             503, {"detail": f"{source.path} ended after {received_so_far} of {size} bytes."}

@@ -14,7 +14,7 @@ import httpx2
 from perennial import __version__
 from perennial._sync.page import Listed
 from perennial._sync.pages import Pages
-from perennial._sync.waiting import new_client, sleep, within
+from perennial._sync.waiting import limit_waiting, new_client, sleep
 from perennial.answers import (
     MAX_ANSWER_BYTES,
     MAX_PROBLEM_BYTES,
@@ -22,7 +22,7 @@ from perennial.answers import (
     Answer,
     Meter,
 )
-from perennial.errors import BadAnswer, NoKey, PerennialError, ServiceUnreachable, error_of
+from perennial.errors import BadAnswer, NoKey, PerennialError, ServiceUnreachable, build_error
 from perennial.guard import quote_value
 from perennial.retry import Retries
 from perennial.shapes import read_as
@@ -42,7 +42,7 @@ CHECK_S = 3.0
 
 @dataclass(frozen=True)
 class Ask:
-    """One request.
+    """One request of the client.
 
     Attributes:
         json: JSON body; None: no body, or `content`.
@@ -165,7 +165,7 @@ class Http:
             "GET", f"{self.url}/healthz", timeout=httpx2.Timeout(CHECK_S)
         )
         try:
-            with within(CHECK_S):
+            with limit_waiting(CHECK_S):
                 response = self._client.send(request, stream=True, follow_redirects=False)
             response.close()
         except httpx2.RequestError as error:
@@ -196,7 +196,7 @@ class Http:
         sent_bytes = int(request.headers.get("Content-Length", "0"))
         # Allow time to send a large body before the response can arrive.
         patience_s = (ask.timeout_s or self._timeout_s) + sent_bytes / SLOWEST_BYTES_S
-        with within(patience_s):
+        with limit_waiting(patience_s):
             # A client that was passed in may follow redirects by default, and would carry the key
             # along.
             response = self._client.send(request, stream=True, follow_redirects=False)
@@ -205,7 +205,7 @@ class Http:
             self._require_known(response)
             if response.status_code >= 400:
                 body = self._read_body(response, MAX_PROBLEM_BYTES)
-                raise error_of(response.status_code, response.headers, body)
+                raise build_error(response.status_code, response.headers, body)
             yield response
         finally:
             response.close()

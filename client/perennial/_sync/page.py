@@ -79,9 +79,9 @@ class Page(Generic[T]):
         Raises:
             ExtraMissing: pandas is not installed.
         """
-        from perennial.frames import frame_of
+        from perennial.frames import build_frame
 
-        return frame_of(self.data, self._of.kind)
+        return build_frame(self.data, self._of.kind)
 
 
 def load_page(

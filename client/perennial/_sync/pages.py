@@ -60,6 +60,6 @@ class Pages(Generic[T]):
         Raises:
             ExtraMissing: pandas is not installed.
         """
-        from perennial.frames import frame_of
+        from perennial.frames import build_frame
 
-        return frame_of(list(self), self._of.kind)
+        return build_frame(list(self), self._of.kind)

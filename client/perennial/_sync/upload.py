@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perennial._sync.http import Ask, Http, Content
-from perennial._sync.waiting import from_thread, in_thread, sleep
+from perennial._sync.waiting import iterate_in_thread, run_in_thread, sleep
 from perennial.answers import Answer
 from perennial.errors import (
     APIError,
@@ -71,7 +71,7 @@ class Batch:
     recipe: Mapping[str, Any] | None
 
 
-def submit(
+def send_batch(
     http: Http, batch: Batch, progress: Progress | None, whole_bytes: int = WHOLE_BYTES
 ) -> Any:
     """Send a batch and return the service's JSON response.
@@ -80,7 +80,7 @@ def submit(
         ArchiveRejected: the batch cannot be used.
         APIError, ServiceUnreachable: as for any request.
     """
-    size = in_thread(lambda: batch.source.size)
+    size = run_in_thread(lambda: batch.source.size)
     if size >= whole_bytes:
         upload = _Resumable(http, batch, size, progress)
         if upload.begin_or_resume():
@@ -93,7 +93,7 @@ def _in_one(http: Http, batch: Batch, size: int, progress: Progress | None) -> A
         "Content-Type": "application/octet-stream",
         "Content-Length": str(size),
         # The service compares it with the bytes received, so damage on the way is noticed.
-        "Content-Digest": content_digest(in_thread(batch.source.sha256)),
+        "Content-Digest": content_digest(run_in_thread(batch.source.sha256)),
     }
     if batch.recipe is not None:
         headers["Perennial-Recipe"] = json.dumps(batch.recipe)
@@ -115,7 +115,7 @@ def make_body(source: Source, size: int, progress: Progress | None) -> Content:
 
     def iter_body() -> Iterator[bytes]:
         done = 0
-        for chunk in from_thread(source.read_chunks()):
+        for chunk in iterate_in_thread(source.read_chunks()):
             yield chunk
             # Counted after the yield, when the chunk has been passed on.
             done += len(chunk)
@@ -140,11 +140,11 @@ class _Resumable:
         """
         batch = self._batch
         # Taken before the first byte is read: `_require_unchanged` compares the file with it.
-        self._known = in_thread(lambda: identify_source(batch.source))
-        self._memory = in_thread(
+        self._known = run_in_thread(lambda: identify_source(batch.source))
+        self._memory = run_in_thread(
             lambda: UploadMemory(self._http.url, batch.model, self._known)
         )
-        earlier_location = in_thread(self._memory.load)
+        earlier_location = run_in_thread(self._memory.load)
         if earlier_location is not None and self._is_known(
             self._check_location(earlier_location)
         ):
@@ -186,7 +186,7 @@ class _Resumable:
         together.
         """
         # Bytes cannot change, and a packed source compares each file while it reads.
-        if isinstance(self._batch.source, FileSource) and self._known != in_thread(
+        if isinstance(self._batch.source, FileSource) and self._known != run_in_thread(
             self._batch.source.identity
         ):
             self._give_up()
@@ -197,7 +197,7 @@ class _Resumable:
 
     def _give_up(self) -> None:
         """Delete an upload that will not be used, so that it does not fill the owner's quota."""
-        in_thread(self._memory.forget)
+        run_in_thread(self._memory.forget)
         # The service removes it later by itself, and this error would hide the one to report.
         with contextlib.suppress(PerennialError):
             self._http.send(Ask("DELETE", self._location, headers=TUS))
@@ -231,7 +231,7 @@ class _Resumable:
         response = self._http.send(Ask("POST", UPLOADS, headers=headers))
         self._location = self._check_location(response.headers.get("Location", ""))
         # Stored before the first piece, so that a run that is killed can be resumed.
-        in_thread(lambda: self._memory.save(self._location))
+        run_in_thread(lambda: self._memory.save(self._location))
 
     def _check_location(self, location: str) -> str:
         """Return the path of an upload of this service. Raises BadAnswer for any other URL."""
@@ -307,9 +307,12 @@ class _Resumable:
 
     def _send_pieces(self, http: Http, offset: int) -> Iterator[int]:
         """Send piece after piece and yield the offset reached."""
-        pieces = in_pieces(self._batch.source.read_chunks(offset), CHUNK_BYTES)
-        # `from_thread` computes the checksums as well, since hashing a piece takes milliseconds.
-        for piece, checksum in from_thread((piece, tus_checksum(piece)) for piece in pieces):
+        pieces = cut_into_pieces(self._batch.source.read_chunks(offset), CHUNK_BYTES)
+        # `iterate_in_thread` computes the checksums as well, since hashing a piece takes
+        # milliseconds.
+        for piece, checksum in iterate_in_thread(
+            (piece, tus_checksum(piece)) for piece in pieces
+        ):
             headers = {
                 **TUS,
                 "Content-Type": "application/offset+octet-stream",
@@ -341,11 +344,11 @@ class _Resumable:
         response = (self._http.send(ask)).json()
         # After a check the upload stays, for the submit that follows it.
         if "validate" not in query:
-            in_thread(self._memory.forget)
+            run_in_thread(self._memory.forget)
         return response
 
 
-def in_pieces(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
+def cut_into_pieces(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
     """Yield the same bytes in pieces of `size` bytes, the last one shorter."""
     buffer = bytearray()
     for chunk in chunks:

@@ -22,18 +22,20 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def in_thread(work: Callable[[], T]) -> T:
+def run_in_thread(work: Callable[[], T]) -> T:
     """Run the work in this thread and return its result."""
     return work()
 
 
-def from_thread(items: Iterator[T]) -> Iterator[T]:
+def iterate_in_thread(items: Iterator[T]) -> Iterator[T]:
     """Return the same iterator; its items are computed in this thread."""
     return items
 
 
 def new_client() -> httpx2.Client:
-    """Return a new httpx2 client for the connection to a service, whose reads respect `within`."""
+    """Return a new httpx2 client for the connection to a service, whose reads respect
+    `limit_waiting`.
+    """
     client = httpx2.Client()
     for transport in (client._transport, *client._mounts.values()):
         if isinstance(transport, httpx2.HTTPTransport):
@@ -43,7 +45,7 @@ def new_client() -> httpx2.Client:
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[None]:
+def limit_waiting(seconds: float) -> Iterator[None]:
     """Limit the time that the block waits, even if bytes keep arriving.
 
     The timeout of a single read never expires if a server sends a byte now and then.

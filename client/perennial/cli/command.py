@@ -109,7 +109,11 @@ def command(
             is_json: bool, jq: str | None, profile: str | None, url: str | None, **values: Any
         ) -> Any:
             is_json = is_json or jq is not None
-            form = listing.form_of(values, columns, is_json=is_json) if has_rows else listing.Form()
+            form = (
+                listing.take_listing_form(values, columns, is_json=is_json)
+                if has_rows
+                else listing.Form()
+            )
             with _filter_with_jq(jq):
                 return work(Shell(is_json, profile, url, form, columns or ()), **values)
 

@@ -81,7 +81,7 @@ class Detached(Exception):
     again."""
 
 
-def status_of(error: PerennialError) -> Exit:
+def choose_exit_status(error: PerennialError) -> Exit:
     """Return the exit status of an error: that of the first matching kind, else 1."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), Exit.ERROR)
 

@@ -11,7 +11,7 @@ from typing import IO
 
 import click
 
-from perennial.cli.output import json_to, write_lines
+from perennial.cli.output import redirect_json, write_lines
 from perennial.text import one_line
 
 COMPILED = 3
@@ -54,7 +54,7 @@ def filter_json(expression: str) -> Iterator[None]:
         for reader in readers:
             reader.start()
         try:
-            with json_to(lambda text: _send_document(process.stdin, text)):
+            with redirect_json(lambda text: _send_document(process.stdin, text)):
                 yield
         finally:
             # jq ends at the end of its input, and the readers end with jq.

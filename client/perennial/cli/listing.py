@@ -102,7 +102,9 @@ NAMES = ("columns", "is_csv", "is_quiet", "has_headers")
 """Names of the parameters that `build_options` adds."""
 
 
-def form_of(values: dict[str, Any], columns: Sequence[str] | None, *, is_json: bool) -> Form:
+def take_listing_form(
+    values: dict[str, Any], columns: Sequence[str] | None, *, is_json: bool
+) -> Form:
     """Remove the parameters of a listing from those of a command, and return them as a form.
 
     Args:

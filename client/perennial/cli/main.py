@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 import click
 
 from perennial import __version__
-from perennial.cli.exits import Detached, Exit, describe_statuses, status_of
+from perennial.cli.exits import Detached, Exit, choose_exit_status, describe_statuses
 from perennial.cli.groups import Commands
 from perennial.cli.output import print_notice
 from perennial.errors import JobEnded, PerennialError
-from perennial.words import about_task, by_commands
+from perennial.words import about_task, replace_by_commands
 
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Exceptions raised when a response lacks required parts."""
@@ -71,12 +71,10 @@ class Perennial(Commands):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS:
-            # `open_` avoids the name of the builtin.
-            attribute = getattr(
-                import_module(f"perennial.cli.{COMMANDS[name][0]}"),
-                name.replace("open", "open_").replace("-", "_"),
-            )
-            return attribute if isinstance(attribute, click.Command) else None
+            module = import_module(f"perennial.cli.{COMMANDS[name][0]}")
+            # By the name of the command, since its function is named after what it does.
+            commands = (one for one in vars(module).values() if isinstance(one, click.Command))
+            return next((one for one in commands if one.name == name), None)
         plugin = _find_plugins().get(name)
         return None if plugin is None else plugin.load()
 
@@ -133,7 +131,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             "\n".join(_by_commands(error, message_line) for message_line in str(error).split("\n"))
         )
         _tell_notes(error)
-        return status_of(error)
+        return choose_exit_status(error)
     except OSError as error:
         print_notice(f"{error.filename or 'A file'}: {error.strerror or error}")
         return Exit.ERROR
@@ -154,7 +152,7 @@ def _by_commands(error: PerennialError, line: str) -> str:
     if line.lstrip().startswith("perennial "):
         return line
     job = error.job if isinstance(error, JobEnded) else None
-    text = by_commands(line) if job is None else about_task(line, job.model, job.task)
+    text = replace_by_commands(line) if job is None else about_task(line, job.model, job.task)
     return line[: len(line) - len(line.lstrip())] + text
 
 

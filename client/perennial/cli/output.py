@@ -23,7 +23,7 @@ import click
 
 from perennial.errors import ConfigError, PerennialError
 from perennial.guard import json_text
-from perennial.shapes import as_json
+from perennial.shapes import convert_to_json
 from perennial.text import escape_controls, one_line
 
 if TYPE_CHECKING:
@@ -147,7 +147,9 @@ def print_json_line(value: Any) -> None:
 
 
 def _write_json(value: Any, indent: int | None, separators: tuple[str, str] | None) -> None:
-    text = json.dumps(as_json(value), ensure_ascii=False, indent=indent, separators=separators)
+    text = json.dumps(
+        convert_to_json(value), ensure_ascii=False, indent=indent, separators=separators
+    )
     _json_sink.get()(json_text(text))
 
 
@@ -160,7 +162,7 @@ _json_sink: ContextVar[Callable[[str], None]] = ContextVar("json_sink", default=
 
 
 @contextmanager
-def json_to(sink: Callable[[str], None]) -> Iterator[None]:
+def redirect_json(sink: Callable[[str], None]) -> Iterator[None]:
     """Send JSON to `sink` instead of standard output."""
     token = _json_sink.set(sink)
     try:

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from perennial._formats import FORMATS
+from perennial.formats import FIRST_BYTES
 from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
 from perennial.pack.files import Root
@@ -82,8 +84,8 @@ KINDS: dict[str, Callable[..., Images]] = {
 _WHAT = (
     "a folder of class folders (folder), a table of images and labels (csv), WebDataset shards "
     "(webdataset), Hugging Face parquet (parquet) or metadata.csv beside images (imagefolder), "
-    "COCO (coco), YOLO (yolo), a list of https:// URLs and labels (urls), and a zip, tar, tar.gz "
-    "or npz that the service reads itself (archive)"
+    "COCO (coco), YOLO (yolo), a list of https:// URLs and labels (urls), and a "
+    f"{FORMATS} that the service reads itself (archive)"
 )
 
 
@@ -103,7 +105,7 @@ def _of_file(file: Path) -> str:
     name = file.name.lower()
     try:
         with file.open("rb") as opened:
-            first = opened.read(512)
+            first = opened.read(FIRST_BYTES)
     except OSError as error:
         raise PackError(f"The file {quote_name(file)} cannot be read: {error.strerror}.") from error
     if name.endswith(PARQUET_SUFFIX) or first.startswith(b"PAR1"):

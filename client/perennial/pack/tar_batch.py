@@ -44,7 +44,7 @@ class TarBatch(Batch):
 
     @property
     def size(self) -> int:
-        """See Batch."""
+        """Size of the batch as a tar, in bytes."""
         return (
             self._starts[-1]
             + (_entry_bytes(CSV_NAME, len(self._csv)) if self._csv else 0)
@@ -53,15 +53,19 @@ class TarBatch(Batch):
 
     @property
     def warnings(self) -> list[str]:
-        """See Batch. For images fetched while sending, includes what was found then."""
+        """Sentences about files left out; for images fetched while sending, includes what was found
+        then.
+        """
         return self._images.warnings + _beyond_usual(self._images.rows)
 
     def identity(self) -> str:
-        """See Batch. Remote images are identified by their versions, without reading them."""
+        """Text that identifies the batch's bytes in a later run; remote images are identified by
+        their versions.
+        """
         return self._images.identity() or super().identity()
 
     def describe(self) -> str:
-        """See Batch."""
+        """Describe the batch in a sentence."""
         rows = self._images.rows
         count_by_label = Counter(row.label for row in rows)
         label_counts = [

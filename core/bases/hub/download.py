@@ -92,7 +92,7 @@ def _download_from_hub(hub: GuardedHub, request: DownloadAsked) -> Downloaded:
             f"{request.file} has {size} bytes; {request.max_bytes} are taken here "
             f"(PERENNIAL_MAX_FETCH_BYTES)"
         )
-    folder = unfinished.folder_of(request.folder, request.repository) / revision
+    folder = unfinished.get_download_folder(request.folder, request.repository) / revision
     path = folder / f"{request.file}{unfinished.SUFFIX}"
     with unfinished.open_locked(path) as fd:
         _print_event(DownloadBegun(path=path, bytes=size))

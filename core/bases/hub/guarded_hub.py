@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import httpx2
 
-from core.network.public_address import IPAddress, is_metadata_name, not_public
+from core.network.public_address import IPAddress, describe_non_public, is_metadata_name
 
 MAX_REDIRECTS = 5
 MAX_INFO_BYTES = 16 << 20
@@ -212,7 +212,7 @@ class GuardedHub:
             else []
         )
         for address in addresses:
-            why = None if address in hub_addresses else not_public(address)
+            why = None if address in hub_addresses else describe_non_public(address)
             if why is not None:
                 raise HubRefused(f"The Hub redirects to {_sanitize_text(url.host)}, and {why}")
         return addresses

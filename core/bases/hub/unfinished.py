@@ -17,7 +17,7 @@ FOLDER = "downloads"
 SUFFIX = ".part"
 
 
-def folder_of(root: Path, repository: str) -> Path:
+def get_download_folder(root: Path, repository: str) -> Path:
     """Return the folder of a repository's downloads."""
     return root / repository.replace("/", "--")
 
@@ -43,10 +43,10 @@ def open_locked(path: Path) -> Iterator[int]:
 
 def remove_files(root: Path, repository: str) -> None:
     """Remove the remaining files of a repository's downloads."""
-    shutil.rmtree(folder_of(root, repository), ignore_errors=True)
+    shutil.rmtree(get_download_folder(root, repository), ignore_errors=True)
 
 
-def remove_old(root: Path, older_s: float, most_bytes: int) -> None:
+def remove_old_downloads(root: Path, older_s: float, most_bytes: int) -> None:
     """Remove downloads not written to for `older_s` seconds, and the oldest ones beyond
     `most_bytes` in all.
 

@@ -154,7 +154,7 @@ JobEvent = RecordedEvent | SnapshotEvent | BestEvent | AnytimeEvent | AliveEvent
 _EVENTS: TypeAdapter[JobEvent] = TypeAdapter(Annotated[JobEvent, Field(discriminator="event")])
 
 
-def event_of(line: bytes) -> JobEvent:
+def parse_job_event(line: bytes) -> JobEvent:
     """Parse the event of a JSON line.
 
     Raises:

@@ -23,7 +23,7 @@ class Task(Table):
     bytes: Mapped[int]  # size of the raw archive
     # key in the store until the archive is decoded or rejected
     archive_key: Mapped[str | None] = mapped_column(Text)
-    media_type: Mapped[str] = mapped_column(String(32))  # zip, tar, gzip or npz, as detected
+    media_type: Mapped[str] = mapped_column(String(32))  # the reader's name, as detected
     # {label: images found}; after decoding, {label: images retained}
     classes: Mapped[dict[str, int]] = mapped_column(JSON_COLUMN)
     n_train: Mapped[int | None]

@@ -35,14 +35,14 @@ ADVICE = Advice(
 )
 
 
-def _run(work: Work) -> Done | None:
+def _run_export_job(work: Work) -> Done | None:
     """Export while fewer than the maximum number of jobs do."""
-    exporters.take_turn(work.db, work.claim, work.settings.max_exports)
+    exporters.take_export_turn(work.db, work.claim, work.settings.max_exports)
     try:
         return _make_download(work)
     # Also after an error, so that exports that wait look again at once.
     finally:
-        exporters.end_turn(work.db, work.claim)
+        exporters.end_export_turn(work.db, work.claim)
 
 
 def _make_download(work: Work) -> Done | None:
@@ -128,7 +128,7 @@ EXPORT = Kind(
     str(Name.EXPORT),
     priority=2,
     longest_s=lambda settings: settings.max_export_s,
-    run=_run,
+    run=_run_export_job,
     able=exporters.has_packages,
     advice=ADVICE,
 )

@@ -9,12 +9,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from core.bases.expected_base import expected_base, to_compare
+from core.bases.expected_base import expected_base, select_compared_tensors
 from core.bases.hub import unfinished
 from core.bases.hub.downloader import download_in_process
 from core.contract.base import ExpectedBase
 from core.contract.jobs.hub import DownloadAsked
-from core.contract.pretrained import Pretrained, pretrained_of
+from core.contract.pretrained import Pretrained, build_pretrained
 from core.database.job_log import Line
 from core.database.kinds import Kind as Name
 from core.database.states import Action, find_next_state
@@ -41,7 +41,7 @@ BY_HAND = "pretrained"
 """Folder of the data directory; `<name>.safetensors` in it replaces a download."""
 
 
-def _run(work: Work) -> Done:
+def _run_fetch_job(work: Work) -> Done:
     with work.db.read() as session:
         model = session.get_one(Model, work.claim.model_id)
     if model.base_job is None:
@@ -49,7 +49,9 @@ def _run(work: Work) -> Done:
     pretrained = _find_pretrained(work, model)
     blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=damage.Marks(work.db))
     max_fetches = work.settings.max_fetches
-    weights = turns.stored_or_mine(work.db, blobs, work.claim, pretrained.repository, max_fetches)
+    weights = turns.find_weights_or_take_turn(
+        work.db, blobs, work.claim, pretrained.repository, max_fetches
+    )
     origin = "The weights were in the store already"
     if weights is None:
         try:
@@ -57,7 +59,7 @@ def _run(work: Work) -> Done:
             _make_version_zero(work, blobs, pretrained, weights)
         # Also after an error, so that jobs that wait for the same weights look again at once.
         finally:
-            turns.end_turn(work.db, work.claim)
+            turns.end_fetch_turn(work.db, work.claim)
     else:
         _make_version_zero(work, blobs, pretrained, weights)
     log_lines: list[Line] = [
@@ -77,7 +79,7 @@ def _find_pretrained(work: Work, model: Model) -> Pretrained:
             f"There are no pretrained weights {name!r} any more; GET /v1/architectures has the "
             f"names."
         )
-    return pretrained_of(name, entries[name])
+    return build_pretrained(name, entries[name])
 
 
 def _obtain_weights(
@@ -186,7 +188,7 @@ def _check_weights(file: Path, expected: ExpectedBase) -> None:
     """Raise BaseInvalid for a file that lacks the expected tensors or contains NaN."""
     tensors = read_header(file)
     # Names and shapes first, since the check for NaN reads the whole file.
-    check_expected(*to_compare(tensors, expected))
+    check_expected(*select_compared_tensors(tensors, expected))
     check_finite(file, tensors)
 
 
@@ -224,7 +226,7 @@ def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights
         model = lineage.lock_model(session, job.model_id)
         if model.base_job is None:
             return
-        part, origin = version_zero.of_weights(pretrained, weights)
+        part, origin = version_zero.build_weights_part(pretrained, weights)
         start = version_zero.Start([part], origin, version_zero.find_statistics(pretrained, model))
         seed, now = int(job.recipe.get("seed", 0)), work.db.now(session)
         version_zero.add_version(session, model, start, Mover("create"), seed=seed, now=now)
@@ -237,4 +239,6 @@ def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights
     hit_failpoint("fetch-made")
 
 
-FETCH = Kind(str(Name.FETCH), priority=1, longest_s=lambda settings: settings.max_job_s, run=_run)
+FETCH = Kind(
+    str(Name.FETCH), priority=1, longest_s=lambda settings: settings.max_job_s, run=_run_fetch_job
+)

@@ -13,7 +13,7 @@ from core.failpoints import hit_failpoint
 from core.ingest.ingest import Monitor, Stopped
 
 
-def _run(work: Work) -> None:
+def _run_learn_job(work: Work) -> None:
     if work.claim.state is State.VALIDATING:
         _decode_archive(work)
     # Fetching datasets and parts may take long, and a stopped job needs none.
@@ -42,4 +42,6 @@ def _decode_archive(work: Work) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-LEARN = Kind(str(Name.LEARN), priority=1, longest_s=lambda settings: settings.max_job_s, run=_run)
+LEARN = Kind(
+    str(Name.LEARN), priority=1, longest_s=lambda settings: settings.max_job_s, run=_run_learn_job
+)

@@ -12,7 +12,7 @@ from core.execution import batch_lines
 from core.execution.batch_traces import compare_with_earlier
 from core.execution.kinds.kind import Done, Kind, Work
 from core.execution.validate import Archive, decode_batch, fetch_archive
-from core.ingest.findings.contradictions import require_none
+from core.ingest.findings.contradictions import require_no_contradictions
 from core.ingest.ingest import Monitor
 from core.retention.damage import Marks
 from core.storage import Blobs
@@ -24,7 +24,7 @@ LEARNED_LATER = (
 )
 
 
-def _run(work: Work) -> Done:
+def _run_validate_job(work: Work) -> Done:
     """Decode the batch, and add to the report of `core.tasks.validations` what that shows."""
     with work.db.read() as session:
         job = session.get_one(Job, work.claim.job_id)
@@ -51,7 +51,7 @@ def _run(work: Work) -> Done:
     is_looked_through = job.recipe.get("data_report", "warn") != "off"
     made = compare_with_earlier(work.db, blobs, model, None, made, near=is_looked_through)
     # As for a submission, contradictions with earlier tasks show only after decoding.
-    require_none(made.report)
+    require_no_contradictions(made.report)
     INGEST_SECONDS.observe(time.monotonic() - begin)
     INGEST_IMAGES.inc(made.n_train + made.n_held_out)
     warnings = report["warnings"]
@@ -75,5 +75,8 @@ def _run(work: Work) -> Done:
 
 # The first priority, since a check may overtake older batches (`docs/operations.md`).
 VALIDATE = Kind(
-    str(Name.VALIDATE), priority=0, longest_s=lambda settings: settings.max_job_s, run=_run
+    str(Name.VALIDATE),
+    priority=0,
+    longest_s=lambda settings: settings.max_job_s,
+    run=_run_validate_job,
 )

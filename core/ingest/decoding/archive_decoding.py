@@ -19,9 +19,9 @@ from core.ingest.decoding.resizing import Resizing
 from core.ingest.inspect import open_read_only
 from core.ingest.layout import IGNORED, Layout
 from core.ingest.limits import Limits
-from core.ingest.members import DEFLATED, Members, unpack_to
+from core.ingest.members import DEFLATED, Members, unpack_member
 from core.ingest.reader import Contents
-from core.ingest.report import Decoded, too_many_crashes, too_slow
+from core.ingest.report import Decoded, build_crash_refusal, build_slow_refusal
 
 CPU_S = 60
 """CPU seconds that a decoder may spend on a few images."""
@@ -180,9 +180,9 @@ class Decoding:
             try:
                 self.pool.run(plan, ranges, report_progress, self.monitor.stop)
             except TooManyDeadly as error:
-                raise too_many_crashes(self.pool.crashed, names, layout) from error
+                raise build_crash_refusal(self.pool.crashed, names, layout) from error
             except TooSlow as error:
-                raise too_slow(self.pool.crashed, names, layout) from error
+                raise build_slow_refusal(self.pool.crashed, names, layout) from error
             before += count
 
     def _collect_results(
@@ -231,7 +231,7 @@ def _unpack_member(source: Path, members: Members, i: int, path: Path) -> None:
     out = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         with open_read_only(source) as fd:
-            unpack_to(fd, members, i, out)
+            unpack_member(fd, members, i, out)
     finally:
         os.close(out)
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from core.errors import ImageInvalid
 from core.ingest import images
 from core.ingest.decoding.resizing import Resizing
-from core.ingest.members import Damaged, SizeMismatch, read
+from core.ingest.members import Damaged, SizeMismatch, read_member
 
 PENDING, GOOD, GOOD_FIRST_FRAME, BAD, LYING, GOOD_SMALL, GOOD_PROFILE_IGNORED = range(7)
 SMALL_SIDE = 48
@@ -109,7 +109,9 @@ class _Decoder:
                 # The archive's directory may declare any size; memory is limited by this one.
                 if sizes[i] > plan.max_file_bytes or packed[i] > plan.max_file_bytes:
                     raise Damaged(f"the file has {sizes[i]} bytes, more than {plan.max_file_bytes}")
-                data = read(self.archive, offsets[i], packed[i], sizes[i], methods[i], crcs[i])
+                data = read_member(
+                    self.archive, offsets[i], packed[i], sizes[i], methods[i], crcs[i]
+                )
                 square = images.open_square(
                     data, plan.image_size, plan.channels, plan.max_pixels, self.resizing
                 )

@@ -150,7 +150,7 @@ class Pool:
                 raise TooSlow
 
     def close(self) -> None:
-        """Kill all decoders."""
+        """Kill all decoder processes."""
         for worker in self._workers:
             helper_process.kill_and_close(worker.process)
         self._workers.clear()

@@ -43,7 +43,7 @@ def measure_balance(counts: Mapping[str, ClassCount]) -> DataReport:
     return {"balance": dict(counts), "imbalance_ratio": ratio, "few": few[:MAX_FEW]}
 
 
-def near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) -> NearDuplicates:
+def find_near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) -> NearDuplicates:
     """Find near duplicates within a batch.
 
     Args:
@@ -70,13 +70,13 @@ def near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) -> Ne
     }
 
 
-def beside_earlier(
+def add_earlier_duplicates(
     duplicates: NearDuplicates, traces: Traces, earlier: Iterator[Earlier]
 ) -> NearDuplicates:
     """Add near duplicates in earlier tasks to those of a batch.
 
     Args:
-        duplicates: the result of `near_duplicates`.
+        duplicates: the result of `find_near_duplicates`.
         earlier: earlier tasks, the newest first.
     """
     compared, tasks, without = 0, list[NearEarlier](), list[int]()
@@ -89,7 +89,9 @@ def beside_earlier(
             complete = complete and match.complete
             rows = np.flatnonzero(match.near >= 0)
             if rows.size:
-                tasks.append(_of_task(number, rows, match.near[rows], traces, theirs))
+                tasks.append(
+                    _find_duplicates_in_task(number, rows, match.near[rows], traces, theirs)
+                )
         group.clear()
 
     for task in earlier:
@@ -113,7 +115,9 @@ def beside_earlier(
     }
 
 
-def _of_task(number: int, rows: Rows, like: Rows, traces: Traces, earlier: Traces) -> NearEarlier:
+def _find_duplicates_in_task(
+    number: int, rows: Rows, like: Rows, traces: Traces, earlier: Traces
+) -> NearEarlier:
     """Return near duplicates of the batch in one task, first training images that were held out
     there."""
     trained = rows[rows < len(traces.train)]

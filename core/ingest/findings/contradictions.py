@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from core.contract.reports.report import BatchReport, Conflict
 from core.errors import Rejected
-from core.ingest.findings.equal_images import find_equal
+from core.ingest.findings.equal_images import find_equal_images
 from core.ingest.findings.traces import Digests, Traces
 from core.ingest.limits import REPORT_FILES
 from core.ingest.names import quote
@@ -93,7 +93,9 @@ def digest_pixels(images: _Images) -> Digests:
     return digests
 
 
-def find_within(traces: Traces, picture: Picture, places: Rows | None = None) -> Contradictions:
+def find_batch_contradictions(
+    traces: Traces, picture: Picture, places: Rows | None = None
+) -> Contradictions:
     """Find contradictions within a batch.
 
     Args:
@@ -108,7 +110,7 @@ def find_within(traces: Traces, picture: Picture, places: Rows | None = None) ->
 
     everything = np.ones(len(labels), np.bool_)
     # Without parts: two labels contradict each other wherever the images are.
-    pairs = find_equal(pixels, labels, ~everything, everything).conflicts
+    pairs = find_equal_images(pixels, labels, ~everything, everything).conflicts
     contradictions = Contradictions()
     for first, row in starmap(order_pair, pairs):
         # The picture is passed as a function, because only the first few are made.
@@ -124,7 +126,7 @@ def find_within(traces: Traces, picture: Picture, places: Rows | None = None) ->
     return contradictions
 
 
-def find_earlier(
+def add_earlier_contradictions(
     contradictions: Contradictions,
     traces: Traces,
     tasks: Sequence[tuple[int, Traces]],
@@ -176,7 +178,7 @@ def describe_conflicts(report: BatchReport) -> str | None:
     return f"{sentence}: {example}. What contradicts itself cannot be learned."
 
 
-def require_none(report: BatchReport) -> None:
+def require_no_contradictions(report: BatchReport) -> None:
     """Raise Rejected, with remedies, if images have two labels and the sender did not ask to keep
     them."""
     sentence = describe_conflicts(report)

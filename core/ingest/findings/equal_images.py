@@ -32,7 +32,7 @@ class EqualImages:
     repeated: npt.NDArray[np.bool_]
 
 
-def find_equal(
+def find_equal_images(
     digests: npt.NDArray[np.uint8],
     labels: _Rows,
     test: npt.NDArray[np.bool_],

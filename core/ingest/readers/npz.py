@@ -19,8 +19,8 @@ from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsI
 from core.ingest import limits as bounds
 from core.ingest.layout import Layout
 from core.ingest.limits import Limits
-from core.ingest.members import DEFLATED, Damaged, Members, SizeMismatch, read
-from core.ingest.names import label_of, quote
+from core.ingest.members import DEFLATED, Damaged, Members, SizeMismatch, read_member
+from core.ingest.names import normalise_label, quote
 from core.ingest.reader import Contents, ImageArray, Reader
 from core.ingest.readers import npz_remedies
 from core.ingest.readers.zip import scan_zip
@@ -41,6 +41,7 @@ class NpzReader(Reader):
 
     name = "npz"
     media_types = ("application/x-npz",)
+    endings = (".npz",)
     special_of = "zip"
 
     def sniff(self, first: bytes) -> bool:
@@ -168,7 +169,7 @@ def _add_labels(
             text = names[value]
         else:
             text = _decode_label(value)
-        label = label_of(text, f"“{part}”")
+        label = normalise_label(text, f"“{part}”")
         number = numbers.setdefault(label, len(numbers))
         if number == len(layout.classes):
             layout.classes.append(label)
@@ -308,7 +309,7 @@ def _read_vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.N
             f"The labels of {quote(item.name)} are longer than {bounds.MAX_LABEL_CHARS} characters."
         )
     try:
-        data = read(
+        data = read_member(
             fd,
             members.offsets[i],
             members.packed[i],

@@ -17,7 +17,7 @@ from core.ingest.kept_tables import KeptTables
 from core.ingest.layout import Layout
 from core.ingest.limits import Limits
 from core.ingest.members import NO_CRC, STORED, Members, Unpackable, write_all
-from core.ingest.names import MAGIC_BYTES, path_of, quote, refuse_nested
+from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote, refuse_nested
 from core.ingest.reader import Contents, Reader, small_file
 from core.ingest.readers.tar_header import (
     BLOCK,
@@ -34,7 +34,7 @@ _READ = 1 << 18
 _SLACK_BYTES = 1 << 20
 """Bytes by which a gzip may exceed the ratio: tar pads every file with zeros."""
 _PAX_BYTES = 64 << 10
-_GZIP = b"\x1f\x8b\x08"
+_GZIP = b"\x1f\x8b\x08"  # with the method deflate (RFC 1952, 2.3.1)
 
 
 class TarReader(Reader):
@@ -42,9 +42,11 @@ class TarReader(Reader):
 
     name = "tar"
     media_types = ("application/x-tar",)
+    endings = (".tar",)
+    marks = ((257, b"ustar"),)
 
     def sniff(self, first: bytes) -> bool:
-        """Return whether the first header has a valid checksum: tars have no common first bytes."""
+        """Return whether the first header has a valid checksum: older tars have no mark."""
         return len(first) >= BLOCK and is_tar_header(first[:BLOCK]) and not first.startswith(_GZIP)
 
     def list_contents(self, fd: int, limits: Limits) -> Contents:
@@ -58,11 +60,9 @@ class GzipReader(Reader):
 
     name = "gzip"
     media_types = ("application/gzip", "application/x-gzip")
+    endings = (".tar.gz", ".tgz")
+    marks = ((0, _GZIP),)
     is_packed_whole = True
-
-    def sniff(self, first: bytes) -> bool:
-        """Return whether the data begins as a gzip with the method deflate (RFC 1952, 2.3.1)."""
-        return first.startswith(_GZIP)
 
     def list_contents(self, fd: int, limits: Limits) -> Contents:
         """Unpack the archive once, without storing it."""
@@ -371,7 +371,7 @@ class _Scan:
         if any(key.startswith("GNU.sparse") for key in pax):
             raise ArchiveHostile(f"The entry {quote(raw)} is a sparse file.")
         self._long_name, self._pax = None, {}
-        name = path_of(raw)
+        name = normalise_entry_path(raw)
         if isinstance(self._source, GzipSource):
             self._source.current = name
         _check_kind(kind, name, raw, size)

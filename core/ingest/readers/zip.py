@@ -21,8 +21,16 @@ import numpy as np
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
 from core.ingest import limits as bounds
 from core.ingest.limits import Limits
-from core.ingest.members import DEFLATED, NO_CRC, STORED, Damaged, Members, SizeMismatch, read
-from core.ingest.names import MAGIC_BYTES, path_of, quote, refuse_nested
+from core.ingest.members import (
+    DEFLATED,
+    NO_CRC,
+    STORED,
+    Damaged,
+    Members,
+    SizeMismatch,
+    read_member,
+)
+from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote, refuse_nested
 from core.ingest.reader import Contents, Reader, build_contents
 from core.ingest.zip_names import ZipNames, unicode_path
 
@@ -52,6 +60,9 @@ class ZipReader(Reader):
 
     name = "zip"
     media_types = ("application/zip", "application/x-zip-compressed")
+    endings = (".zip",)
+    # A file's header, or the end record of an empty archive.
+    marks = ((0, b"PK\x03\x04"), (0, b"PK\x05\x06"))
 
     def __init__(self, names: str = "") -> None:
         """Initialise the reader.
@@ -59,10 +70,6 @@ class ZipReader(Reader):
         `names` is the encoding of names that do not state theirs; "" chooses by the names.
         """
         self._names = names
-
-    def sniff(self, first: bytes) -> bool:
-        """Return whether the data begins with a file's header or an empty archive's end record."""
-        return first.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
     def with_names(self, encoding: str) -> Reader:
         """Return a reader with this encoding; see `Reader.with_names`."""
@@ -113,7 +120,7 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
     encoded = ZipNames(names)
     for index, entry in enumerate(_read_entries(fd, end)):
         is_utf8 = bool(entry.flags & _UTF8)
-        name = path_of(
+        name = normalise_entry_path(
             encoded.decode(entry.raw_name, is_utf8, entry.extra, lambda: _unsaid_names(fd, end))
         )
         is_folder = _check_kind(entry, name)
@@ -441,7 +448,7 @@ def _first_inflated(fd: int, entry: _Entry, data_offset: int) -> bytes:
 def _try_size(fd: int, entry: _Entry, data_offset: int, name: str) -> None:
     """Unpack an entry up to one byte more than declared; damage is left to the decoder's report."""
     try:
-        read(fd, data_offset, entry.packed, entry.size, entry.method, NO_CRC)
+        read_member(fd, data_offset, entry.packed, entry.size, entry.method, NO_CRC)
     except SizeMismatch as error:
         raise ArchiveHostile(
             f"The entry {quote(name)} does not unpack to its declared {entry.size} bytes."

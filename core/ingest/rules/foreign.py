@@ -22,7 +22,7 @@ class Foreign(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """The commands as a sentence without its full stop."""
+        """The commands that convert the file, as a sentence without its full stop."""
         return f"Convert it first: {' ; '.join(self.commands)}"
 
     def advice_for(self, file: str) -> str:

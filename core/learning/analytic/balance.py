@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from core.learning.analytic import discriminant, ridge
+from core.learning.analytic.linear import split_rows
 from core.learning.analytic.sums import Sums
 
 
@@ -29,7 +30,8 @@ def balance_sums(sums: Sums) -> Sums:
 
 
 class LeftOut:
-    """Scores examples by `ridge.solve(balance(·), λ)` of all examples but themselves, for any λ.
+    """Scores examples by `ridge.solve_ridge(balance(·), λ)` of all examples but themselves, for any
+    λ.
 
     Without example h of class c the shared covariance loses a multiple of (h − μ_c)(h − μ_c)ᵀ, and
     μ_c moves along h − μ_c. Both changes are of rank two in h and μ_c, on a matrix that all
@@ -64,8 +66,11 @@ class LeftOut:
         removed = (self._unit * n / (n - 1))[:, None, None] * _outer_products(residual)
         self._change = _outer_products(self._moved) - _outer_products(former) - removed
 
-    def select(self, rows: Tensor) -> LeftOut:
-        """Return the same for some of the examples. `rows`: bool or int64, indices of examples."""
+    def select(self, rows: Tensor | slice) -> LeftOut:
+        """Return the left-out statistics of some examples.
+
+        `rows`: bool, int64 indices, or a slice.
+        """
         selected = copy(self)
         for name in ("_h", "_labels", "_own", "_n", "_moved", "_change"):
             setattr(selected, name, getattr(self, name)[rows])
@@ -96,55 +101,97 @@ class LeftOut:
 
     def score(self, strength: float) -> Tensor:
         """Return the left-out scores at λ = `strength`, float64 [n, C]."""
-        towards, own_scores = self._compute_score_vectors(strength)
-        scores = towards @ self._mu.T
-        scores[torch.arange(len(own_scores), device=own_scores.device), self._labels] = own_scores
-        without: Tensor = scores.masked_fill((self._n < 2)[:, None], torch.nan)
-        return without
+        blocks = split_rows(self._h)
+        return torch.cat([self.select(rows)._score_block(strength) for rows in blocks])
 
     def measure_errors(self, strength: float) -> Tensor:
         """Return the squared distance of each example's scores from its one-hot target, float64.
 
-        The shape is [n]. Σ_k (vᵀμ_k)² is vᵀ(Σ_k μ_k μ_kᵀ)v: with more classes than features, the
-        sum needs no single scores.
+        The shape is [n].
         """
-        towards, own_scores = self._compute_score_vectors(strength)
-        # Both ways give the same sum; the shorter of C and K decides the cost.
+        blocks = split_rows(self._h)
         if len(self._mu) <= self._mu.shape[1]:
-            all_squares = (towards @ self._mu.T).square().sum(1)
+            parts = [self.select(rows)._sum_squares(strength) for rows in blocks]
         else:
             if self._square is None:
                 self._square = self._mu.T @ self._mu
-            all_squares = ((towards @ self._square) * towards).sum(1)
-        errors: Tensor = (
-            all_squares - (towards * self._own).sum(1).square() + (own_scores - 1).square()
-        )
+            parts = [self.select(rows)._sum_squares_of_many(strength) for rows in blocks]
+        return torch.cat(parts)
+
+    def _score_block(self, strength: float) -> Tensor:
+        scores, own_scores = self._score_other_classes(strength)
+        scores[torch.arange(len(own_scores), device=own_scores.device), self._labels] = own_scores
+        without: Tensor = scores.masked_fill((self._n < 2)[:, None], torch.nan)
+        return without
+
+    def _sum_squares(self, strength: float) -> Tensor:
+        scores, own_scores = self._score_other_classes(strength)
+        rows = torch.arange(len(own_scores), device=own_scores.device)
+        scores[rows, self._labels] = own_scores - 1
+        errors: Tensor = scores.square().sum(1)
         return errors
 
-    def _compute_score_vectors(self, strength: float) -> tuple[Tensor, Tensor]:
-        """Return vectors [n, K] and scores [n] of the own class.
+    def _sum_squares_of_many(self, strength: float) -> Tensor:
+        """Return the same without single scores: Σ_k (vᵀμ_k)² is vᵀ(Σ_k μ_k μ_kᵀ)v.
 
-        The product of a vector with μ_k is the example's score of another class k.
+        With more classes than features this takes less time.
         """
-        h, own_mean = self._h, self._own
-        inverse = 1 / (self._values + strength * self._unit)
+        assert self._square is not None
+        h, own_mean, inverse = self._h, self._own, self._invert(strength)
         h_inverse, own_inverse = h * inverse, own_mean * inverse  # hᵀB⁻¹, μ_cᵀB⁻¹
-        hh, hm, mm = (
+        left, own_scores = self._leave_out(
             (h_inverse * h).sum(1),
             (h_inverse * own_mean).sum(1),
             (own_inverse * own_mean).sum(1),
         )
+        towards = (1 - left[:, :1]) * h_inverse - left[:, 1:] * own_inverse
+        all_squares = ((towards @ self._square) * towards).sum(1)
+        errors: Tensor = (
+            all_squares - (towards * own_mean).sum(1).square() + (own_scores - 1).square()
+        )
+        return errors
+
+    def _score_other_classes(self, strength: float) -> tuple[Tensor, Tensor]:
+        """Return the scores [n, C], which hold for other classes, and those of the own class [n]."""
+        inverse = self._invert(strength)
+        weighted = inverse[:, None] * self._mu.T  # B⁻¹μ_k, [K, C]
+        h_mu = self._h @ weighted
+        # The product has as many rows as there are classes, or examples if those are fewer.
+        by_class = len(self._mu) <= len(self._h)
+        own_mu = (self._mu @ weighted)[self._labels] if by_class else self._own @ weighted
+        own = self._labels[:, None]
+        left, own_scores = self._leave_out(
+            self._h.square() @ inverse, h_mu.gather(1, own)[:, 0], own_mu.gather(1, own)[:, 0]
+        )
+        scores: Tensor = (1 - left[:, :1]) * h_mu - left[:, 1:] * own_mu
+        return scores, own_scores
+
+    def _invert(self, strength: float) -> Tensor:
+        """Return the diagonal of B⁻¹ in the basis of eigenvectors, [K]."""
+        inverse: Tensor = 1 / (self._values + strength * self._unit)
+        return inverse
+
+    def _leave_out(self, hh: Tensor, hm: Tensor, mm: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what leaving an example out subtracts from its scores, and its own class's score.
+
+        Args:
+            hh: hᵀB⁻¹h, [n].
+            hm: hᵀB⁻¹μ_c, [n].
+            mm: μ_cᵀB⁻¹μ_c, [n].
+
+        Returns:
+            The coefficients [n, 2] of hᵀB⁻¹ and μ_cᵀB⁻¹, and the scores [n] of the own class.
+        """
         # UᵀB⁻¹U, [n, 2, 2].
         inner = torch.stack([torch.stack([hh, hm], 1), torch.stack([hm, mm], 1)], 1)
-        identity = torch.eye(2, dtype=h.dtype, device=h.device)
+        identity = torch.eye(2, dtype=hh.dtype, device=hh.device)
         # Woodbury: I + change · inner is solved, not inner inverted, since `inner` is singular
         # where h and μ_c are parallel.
         middle = torch.linalg.solve(identity + self._change @ inner, self._change)
-        left = (torch.stack([hh, hm], 1)[:, None, :] @ middle)[:, 0]  # [n, 2]
-        towards = (1 - left[:, :1]) * h_inverse - left[:, 1:] * own_inverse
+        left = (inner[:, :1] @ middle)[:, 0]
         # The own class is scored with its mean without the example.
         moved = (inner @ self._moved[:, :, None])[:, :, 0]
-        return towards, moved[:, 0] - (left * moved).sum(1)
+        return left, moved[:, 0] - (left * moved).sum(1)
 
 
 def _outer_products(vectors: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.analytic.linear import Linear
+from core.learning.analytic.linear import Linear, split_rows
 from core.learning.analytic.sums import Sums
 from core.learning.evaluation.calibration.temperature import fit_temperature
 
@@ -145,8 +145,11 @@ class LeftOut:
         floor = torch.finfo(h.dtype).eps * float(sums.gram.diagonal().mean())
         self._least = max(floor, torch.finfo(h.dtype).tiny)
 
-    def select(self, rows: Tensor) -> LeftOut:
-        """Return the same for some of the examples. `rows`: bool or int64, indices of examples."""
+    def select(self, rows: Tensor | slice) -> LeftOut:
+        """Return the left-out statistics of some examples.
+
+        `rows`: bool, int64 indices, or a slice.
+        """
         selected = copy(self)
         for name in ("_h", "_labels", "_n", "_residual", "_lost", "_mean"):
             setattr(selected, name, getattr(self, name)[rows])
@@ -170,6 +173,9 @@ class LeftOut:
 
     def score(self, share: float) -> Tensor:
         """Return the left-out scores at ρ = `share`, float64 [n, C]."""
+        return torch.cat([self.select(rows)._score_block(share) for rows in split_rows(self._h)])
+
+    def _score_block(self, share: float) -> Tensor:
         h, mu, residual, labels = self._h, self._mu, self._residual, self._labels
         spread = (1 - share) * self._values + share * self._mean[:, None]
         inverse = 1 / spread.clamp(min=self._least)  # [n, K]

@@ -16,7 +16,7 @@ EXPONENTS = range(-8, 5)
 """Exponents of ten to try; λ is that power times the mean of G's diagonal."""
 
 
-def solve(sums: Sums, strength: float) -> Tensor:
+def solve_ridge(sums: Sums, strength: float) -> Tensor:
     """Return the ridge solution W, float64 [K, C].
 
     Args:

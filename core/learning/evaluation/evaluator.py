@@ -9,7 +9,7 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
-from core.contract.figures import Calibration, Change, Figures, Forecast, KnnProbe, LossRise
+from core.contract.figures import Calibration, Change, Counts, Figures, Forecast, KnnProbe, LossRise
 from core.contract.jobs.job_event import AliveEvent, JobEvent, LogEvent, MetricEvent
 from core.contract.jobs.job_result import Measured, MeasuredCell
 from core.contract.jobs.job_spec import EarlierTask, JobSpec
@@ -149,7 +149,7 @@ class Evaluator:
         # The others compare classes.
         if not self._problem.has_classes:
             return figures
-        probe = Probe(network, len(parts), self._inputs)
+        probe = Probe(network, len(parts), self._inputs, self._read_parent_probe())
         hashes = self._collect_hashes(parts)
         neighbours = probe_new_version(probe, measured_parts, hashes, self._emit_metric)
         neighbours["before"] = self._probe_ancestors(older, parts, hashes)
@@ -167,6 +167,16 @@ class Evaluator:
     def to_result_fields(self) -> dict[str, object]:
         """Return the measured cells and the temperature, as fields of a result."""
         return {"results": self.rows, "temperature": self.temperature}
+
+    def _read_parent_probe(self) -> dict[int, Counts]:
+        """Return the parent's probe of the tasks whose images have the same features now."""
+        probe = self._ancestors.get_manifest("parent").knn_probe
+        if probe is None:
+            return {}
+        # Stored features are those of the backbone that the job starts from and leaves unchanged.
+        return {
+            task: probe.tasks[str(task)] for task in self._features.kept if str(task) in probe.tasks
+        }
 
     def _probe_ancestors(
         self,

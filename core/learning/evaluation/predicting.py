@@ -91,7 +91,7 @@ def method_of(
     """
     made = manifest.method or MadeBy(name="finetune")
     try:
-        method_type = registry.get(made.name)
+        method_type = registry.get_method(made.name)
     except KeyError as error:
         raise ValueError(f"the manifest names an {error.args[0]}") from error
     method = method_type(method_type.Hyper.model_validate(made.hyper), State())

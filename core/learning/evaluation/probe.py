@@ -9,7 +9,7 @@ no vote on it: a frame of the same burst is the image itself once more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -58,13 +58,22 @@ class Probe:
     Args:
         tasks: number of tasks that will be measured. With more tasks, `measure_all` takes fewer
             images of each.
+        measured: task → [correct, total] of an earlier version with the same features of its
+            images. They are not counted again while the task has as many images.
 
     `samples`: task → the images that `measure_all` takes of it.
     """
 
-    def __init__(self, network: Network, tasks: int, inputs: Inputs) -> None:
+    def __init__(
+        self,
+        network: Network,
+        tasks: int,
+        inputs: Inputs,
+        measured: Mapping[int, Sequence[int]] | None = None,
+    ) -> None:
         self._network = network
         self._inputs = inputs
+        self._measured = measured or {}
         self._share = min(TASK_IMAGES, ALL_IMAGES // max(1, tasks))
         self._classes: dict[tuple[int | None, str], int] = {}
         self.samples: dict[int, Sample] = {}
@@ -95,6 +104,9 @@ class Probe:
         self.samples[task] = Sample(
             at[sampled], features[sampled.to(features.device)], classes, few
         )
+        correct, total = self._measured.get(task, (0, 0))
+        if total and total == len(at):
+            return [correct, total]
         return _count_correct(features, labels, group_alike([(len(labels), looks)]))
 
     def measure_all(self) -> list[int]:

@@ -33,7 +33,7 @@ class ExportFailed(Exception):
     """
 
 
-def write(answers: Answers, channels: int, size: int, folder: Path) -> list[str]:
+def write_graph(answers: Answers, channels: int, size: int, folder: Path) -> list[str]:
     """Write the graph into a folder; return the names of its files, the graph first.
 
     Raises:

@@ -46,7 +46,7 @@ def export_graph(spec: ExportSpec, emit: Emit) -> Path:
     )
     spec.out.mkdir(parents=True, exist_ok=True)
     emit(PhaseEvent(phase="export"))
-    files = graph.write(module, image.channels, image.size, spec.out)
+    files = graph.write_graph(module, image.channels, image.size, spec.out)
     emit(PhaseEvent(phase="check"))
     held_out = {each.task: _load_images(each.path) for each in spec.held_out}
     size = (image.size, image.channels)

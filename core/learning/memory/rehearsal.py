@@ -57,7 +57,7 @@ def exemplars_for_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Ten
     used = min(size, ctx.batches * ctx.recipe.batch_size)
     # Runs of nearly equal length, one for each batch of the epoch.
     begin, end = used * ctx.batch // ctx.batches, used * (ctx.batch + 1) // ctx.batches
-    return _build_inputs(ctx, exemplars, begin, end) if begin < end else None
+    return _build_exemplar_inputs(ctx, exemplars, begin, end) if begin < end else None
 
 
 def exemplar_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
@@ -66,10 +66,10 @@ def exemplar_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
     There must be at least one exemplar. Shapes as in `exemplars_for_batch`.
     """
     size = min(exemplars.size, ctx.recipe.batch_size)
-    return _build_inputs(ctx, exemplars, ctx.batch * size, (ctx.batch + 1) * size)
+    return _build_exemplar_inputs(ctx, exemplars, ctx.batch * size, (ctx.batch + 1) * size)
 
 
-def _build_inputs(
+def _build_exemplar_inputs(
     ctx: Context, exemplars: Exemplars, begin: int, end: int
 ) -> tuple[Tensor, Tensor]:
     """Return inputs and labels at positions begin … end - 1 of the epoch's order, which repeats."""

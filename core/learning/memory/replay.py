@@ -62,7 +62,9 @@ def item_logits(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> Group
 def joint_logits(
     method: Method, ctx: Context, parts: Sequence[tuple[Tensor, Tensor]]
 ) -> list[Groups]:
-    """Return `item_logits` for each (x, tasks), computed in one forward pass over all of them."""
+    """Return the logits of several (items, tasks) pairs, computed in one forward pass over all of
+    them.
+    """
     # One forward pass for all parts: on a GPU a pass costs time for each call.
     x = torch.cat([x for x, _ in parts]) if len(parts) > 1 else parts[0][0]
     sizes = [tasks.shape[0] for _, tasks in parts]

@@ -55,7 +55,7 @@ class Items:
         )
 
     def slice_rows(self, rows: slice) -> Items:
-        """Return a slice of these items."""
+        """Return the items of a range of rows."""
         logits = None if self.logits is None else self.logits[rows]
         widths = None if self.widths is None else self.widths[rows]
         return Items(self.images[rows], self.labels[rows], self.tasks[rows], logits, widths)
@@ -118,7 +118,7 @@ class Reservoir:
             self._retain_rows(self._choose_rows(self.capacity).sort().values)
 
     def drop_tasks(self, tasks: set[int]) -> int:
-        """Remove all items of these tasks; return their number."""
+        """Remove all items of these tasks from the reservoir; return their number."""
         if self.size == 0:
             return 0
         stored_tasks = self._section.on_host("tasks").tolist()
@@ -137,7 +137,7 @@ class Reservoir:
         task: int,
         logits: Tensor | None = None,
     ) -> None:
-        """Offer a batch, in order.
+        """Offer a batch of items to the reservoir, in order.
 
         Args:
             images: returns the raw uint8 images of given rows, on the CPU, so that only retained

@@ -433,10 +433,10 @@ class Analytic(Method):
         if strength is not None:
             # The hyper-parameter is in units of the mean of G's diagonal.
             strength *= float(weighted.gram.diagonal().mean())
-            weight = ridge.solve(weighted, strength)
+            weight = ridge.solve_ridge(weighted, strength)
         elif left_out is not None and len(labels):
             strength = left_out.select(examples.choosing).choose_strength(weighted)
-            weight = ridge.solve(weighted, strength)
+            weight = ridge.solve_ridge(weighted, strength)
         else:
             strength, weight = ridge.choose_strength(weighted)
         if left_out is not None:

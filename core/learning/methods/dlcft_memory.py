@@ -211,8 +211,8 @@ class CurvatureMemory:
         by_task = self.of_tasks()
         for number, (diagonal, gradient) in by_task.items():
             moved = _moved_gradient(gradient, diagonal, deltas, fresh.diagonal_coupling)
-            tensors |= _of_task(number, diagonal, moved)
-        tensors |= _of_task(task, fresh.diagonal, fresh.gradient)
+            tensors |= _name_task_tensors(number, diagonal, moved)
+        tensors |= _name_task_tensors(task, fresh.diagonal, fresh.gradient)
         json = {
             "tasks": self.tasks + 1,
             "images": self.images + images,
@@ -272,7 +272,7 @@ def _moved_gradient(
     return moved
 
 
-def _of_task(
+def _name_task_tensors(
     task: int, diagonal: Mapping[str, Tensor], gradient: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Return the tensors to store for one task's diagonal and gradient."""

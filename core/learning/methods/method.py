@@ -38,6 +38,8 @@ class Accepts:
         architectures: families in the registry of architectures; None: all.
         task_only: hyper-parameters that must be off outside the task scenario.
         refused: scenario → hyper-parameter → value that it must not have.
+        unfit: family of architectures → hyper-parameter → values that do not work on it; no
+            hyper-parameters: the method does not work on the family at all.
     """
 
     optimizers: tuple[str, ...] = ("sgd", "adam", "adamw")

@@ -294,8 +294,8 @@ class Network(nn.Module):
 @contextmanager
 def in_eval(network: Network) -> Iterator[None]:
     """Put a network into eval mode in the context, and restore every module's mode afterwards."""
-    # By module: frozen ones are in eval mode while the others train. A network that is in eval mode already, as between
-    # the tasks of an evaluation, costs nothing.
+    # By module: frozen ones are in eval mode while the others train. A network that is in eval mode
+    # already, as between the tasks of an evaluation, costs nothing.
     training = [module for module in network.modules() if module.training]
     if training:
         network.eval()

@@ -61,7 +61,7 @@ class Olor:
         anchored: Sequence[Anchored],
         warn: Callable[[str], None],
     ) -> None:
-        """Prepare the anchored parameters.
+        """Prepare the parameters that OLOR pulls back to their start.
 
         Raises KeyError for one that the optimizer does not have.
 
@@ -91,7 +91,7 @@ class Olor:
 
     def step(self) -> None:
         """Take the optimizer's step, then pull the anchored parameters back."""
-        eager.step(self._optimizer)
+        eager.step_optimizer(self._optimizer)
         groups = zip(self._optimizer.param_groups, self._peaks, strict=True)
         rates = [float(group["lr"]) / peak for group, peak in groups]
         targets: list[Tensor] = []

@@ -41,7 +41,7 @@ class Answers(Prediction):
         return self.rows == targets
 
 
-def answers_of(logits: Tensor, targets: Tensor, temperature: float) -> Answers:
+def predict_answers(logits: Tensor, targets: Tensor, temperature: float) -> Answers:
     """Return the predictions of logits [N, classes], with the softmax of logits / temperature.
 
     targets: int64 [N], the true rows.

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.contract import problem as names
-from core.learning.problems.class_answers import Answers, answers_of, join_answers
+from core.learning.problems.class_answers import Answers, join_answers, predict_answers
 from core.learning.problems.problem import DataError, Learner, Measure, Problem
 from core.learning.problems.registration import PROBLEMS, register
 
@@ -89,7 +89,7 @@ class Classification(Problem[Answers]):
 
     def decode(self, outputs: Tensor, targets: Tensor, temperature: float) -> Answers:
         """Return the predicted rows, with their softmax of outputs / temperature."""
-        return answers_of(outputs, targets, temperature)
+        return predict_answers(outputs, targets, temperature)
 
     def join(self, parts: Sequence[Answers], outputs: int) -> Answers:
         """Concatenate predictions of one head."""

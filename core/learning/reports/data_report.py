@@ -30,7 +30,7 @@ from core.learning.reports.duplicates import group_alike, read_hashes
 from core.learning.reports.mislabelled import find_mislabelled
 from core.learning.reports.shift import MOST, Labelled, measure_light, measure_shift
 from core.learning.reports.suspects import find_suspects
-from core.learning.reports.would_say import Parent, would_say
+from core.learning.reports.would_say import Parent, find_frequent_predictions
 
 MOST_IMAGES = 20_000
 """Most training images that are looked at, evenly spaced."""
@@ -98,7 +98,7 @@ class Looker:
         is_whole = self.network.takes_features and len(rows) == len(data)
         inspected = FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
         if spec.scenario == "class":
-            report["would_say"] = would_say(self._build_parent(), inspected)
+            report["would_say"] = find_frequent_predictions(self._build_parent(), inspected)
             self.alive()
         if spec.scenario != "task" and self.network.classes:
             self._add_mislabelled(report, inspected, rows)

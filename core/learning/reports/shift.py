@@ -101,11 +101,13 @@ def measure_shift(
         "p": result.p,
         "p_features": result.p_features,
         "p_light": result.p_light,
-        "per_class": per_class(new, earlier, shared),
+        "per_class": compute_share_outside(new, earlier, shared),
     }
 
 
-def per_class(new: Labelled, earlier: Labelled, known: Sequence[str]) -> list[ClassShift]:
+def compute_share_outside(
+    new: Labelled, earlier: Labelled, known: Sequence[str]
+) -> list[ClassShift]:
     """Return the share of new images outside their class, for each class with enough images.
 
     Outside means beyond the distance within which 95 % of its earlier images lie. The distance is

@@ -37,7 +37,7 @@ class Parent:
     sure_from: float | None
 
 
-def would_say(parent: Parent, data: Dataset) -> list[WouldSay]:
+def find_frequent_predictions(parent: Parent, data: Dataset) -> list[WouldSay]:
     """Return the most frequent prediction for each class of `data` that the version does not know.
 
     Classes with the largest share of sure predictions come first.

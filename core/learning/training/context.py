@@ -28,7 +28,7 @@ from core.learning.recipe import Recipe, StartingPoint
 
 @dataclass
 class Batch:
-    """One training batch.
+    """A batch of training images with their labels.
 
     Attributes:
         x: float [B, C, S, S] on the device, augmented and normalised; or cached features [B, D],

@@ -82,7 +82,7 @@ EvaluationHook = Callable[[Network, Method, Inputs], None]
 OPTIMIZER_PART = "optimizer"
 
 
-def run(
+def learn_task(
     spec: JobSpec,
     emit: Emit,
     control: Control | None = None,
@@ -316,7 +316,7 @@ class Job:
         self._devices = list(before)
         if before[-1] != self._device.type:
             self._devices.append(self._device.type)
-            self._warn(log_lines.other_device(before[-1], self._device.type))
+            self._warn(log_lines.warn_of_other_device(before[-1], self._device.type))
 
     def _build_run(self, network: Network, method: Method, data: Dataset) -> _Run:
         """Return the run: the network to train, on its device, and the loop that trains it."""
@@ -349,7 +349,7 @@ class Job:
         return _Run(network, method, ctx, loop)
 
     def _build_method(self) -> Method:
-        method_type = registry.get(self._recipe.method["name"])
+        method_type = registry.get_method(self._recipe.method["name"])
         return method_type(method_type.Hyper.model_validate(self._recipe.get_hyper()), State())
 
     def _build_context(self, network: Network) -> Context:
@@ -493,7 +493,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """
 
     def run_job(emit: Emit) -> None:
-        run(read_spec(spec_path), emit, PipeControl(control_fd))
+        learn_task(read_spec(spec_path), emit, PipeControl(control_fd))
 
     return run_with_events(out_fd, before, run_job)
 

@@ -26,7 +26,7 @@ INSPECTING = (
 )
 
 
-def other_device(before: str, now: str) -> str:
+def warn_of_other_device(before: str, now: str) -> str:
     """Return the warning of a run that continues from a snapshot of another kind of device."""
     return (
         f"This run was started on {before} and continues on {now}, as its recipe allows "

@@ -32,7 +32,7 @@ from core.learning.networks.norms import set_modes
 from core.learning.optimizers.build import NamedOptimizer
 from core.learning.optimizers.olor import find_anchored
 from core.learning.optimizers.rollback import resolve_olor
-from core.learning.state import by_type
+from core.learning.state import group_by_type
 from core.learning.training import rebalance
 from core.learning.training.context import Batch, Context
 from core.learning.training.control import Control
@@ -164,7 +164,7 @@ class Loop:
         self._pending_optimizer = groups["optimizer"]
         parent_types = self.method.frozen_until_end_task
         self.method.state.load(
-            by_type(groups["state"]), state.state, self.ctx.device, keep=parent_types
+            group_by_type(groups["state"]), state.state, self.ctx.device, keep=parent_types
         )
         self.validation.resume(state.validation, groups["best"])
         # Only now: building network and method may have drawn from it.
@@ -467,7 +467,7 @@ class Loop:
         recipe = (
             schedule.stages[stage].apply_rates(optimizer_recipe)
             if training
-            else rebalance.optimizer_of(self.ctx)
+            else rebalance.choose_stage_optimizer(self.ctx)
         )
         pulls = find_anchored(self.ctx, self.olor) if recipe.olor and self.olor else []
         optimizer = NamedOptimizer(recipe, self.ctx.trainable, steps, pulls, self.ctx.warn)

@@ -62,7 +62,7 @@ def plan_stages(ctx: Context) -> list[Stage]:
     return [] if rebalance is None or ctx.first else [Stage(REBALANCE, rebalance.epochs, depth=1)]
 
 
-def optimizer_of(ctx: Context) -> OptimizerRecipe:
+def choose_stage_optimizer(ctx: Context) -> OptimizerRecipe:
     """Return the stage's optimizer: the recipe's, at the stage's rate and without OLOR."""
     optimizer, rebalance = ctx.recipe.optimizer, ctx.recipe.rebalance
     assert rebalance is not None

@@ -125,7 +125,7 @@ class Validation:
         )
 
     def announce_best(self) -> None:
-        """Emit an event that a best state is available."""
+        """Emit an event that a best validated state is available."""
         if self.anytime and self.best.tensors:
             self._emit(BestEvent(step=self.best.step))
 

@@ -33,7 +33,7 @@ class Refused(Exception):
     """A request without a list of images; its text says why."""
 
 
-def from_files(
+def decode_files(
     files: Sequence[bytes], size: int, channels: int, limits: Limits, resizing: Resizing
 ) -> Iterator[bytes | ImageInvalid]:
     """Yield the pixels of each image file, or the reason why it cannot be used."""
@@ -45,10 +45,10 @@ def from_files(
             yield error
 
 
-def from_arrays(
+def decode_arrays(
     value: Sequence[Any], size: int, channels: int, limits: Limits, resizing: Resizing
 ) -> Iterator[bytes | ImageInvalid]:
-    """Yield the same for nested arrays H×W or H×W×C of values 0 … 255."""
+    """Yield the pixels of nested arrays H×W or H×W×C of values 0 … 255, or why one cannot be used."""
     for image in value:
         try:
             yield _from_array(image, size, channels, limits, resizing)
@@ -85,7 +85,7 @@ def _from_array(image: Any, size: int, channels: int, limits: Limits, resizing: 
         raise ImageInvalid("it takes too much memory") from error
 
 
-def images_of(text: bytes) -> list[Any]:
+def parse_images(text: bytes) -> list[Any]:
     """Return the images of a JSON text: nested arrays N×H×W or N×H×W×C, or `{"images": …}`.
 
     Raises:
@@ -154,10 +154,10 @@ def _build_messages(
         Refused: before the first message.
     """
     files = header["kind"] == "files"
-    all_images: Sequence[Any] = body if files else images_of(body[0])
+    all_images: Sequence[Any] = body if files else parse_images(body[0])
     yield b"N%d" % len(all_images)
     begin, count, end = header["begin"], header["most"], time.monotonic() + header["turn_s"]
-    read = from_files if files else from_arrays
+    read = decode_files if files else decode_arrays
     chosen = all_images[begin : begin + count]
     resizing = Resizing.from_json(header)
     for done, pixels in enumerate(

@@ -62,7 +62,7 @@ def make_graph(header: Mapping[str, Any], manifest_json: bytes, raw: bytes) -> d
         for (task, _), part in zip(header["tasks"], np.split(pixels, ends), strict=True)
     }
     try:
-        name = graph.write(predictions, channels, size, Path(header["folder"]))[0]
+        name = graph.write_graph(predictions, channels, size, Path(header["folder"]))[0]
         file = Path(header["folder"]) / name
         checked = compare_graph(
             file,
@@ -78,7 +78,7 @@ def make_graph(header: Mapping[str, Any], manifest_json: bytes, raw: bytes) -> d
 
 
 def main() -> None:
-    """Answer one request."""
+    """Answer one request for a version's graph."""
     # Libraries must not print into the protocol.
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -175,7 +175,7 @@ class GraphMaker:
             self._end_making()
 
     def poll(self) -> None:
-        """Adopt a graph that is ready, and begin the next one."""
+        """Adopt a finished graph of a version, and begin to make the next one."""
         making = self._making
         if making is not None and making.process.poll() is not None:
             self._adopt_graph(making)

@@ -2,7 +2,13 @@
 
 import pytest
 
-from api.pages.parts.schema_form import Field, Unfit, fields_of, patch_of, paths_in
+from api.pages.parts.schema_form import (
+    Field,
+    Unfit,
+    compute_patch,
+    iterate_input_names,
+    list_form_fields,
+)
 
 SCHEMA = {
     "$defs": {
@@ -32,7 +38,7 @@ OWN = {
 
 
 def fields() -> tuple[Field, ...]:
-    return fields_of(SCHEMA, {**OWN, "head": {"init": "zero"}})
+    return list_form_fields(SCHEMA, {**OWN, "head": {"init": "zero"}})
 
 
 def test_every_kind_of_value_has_its_input() -> None:
@@ -47,12 +53,12 @@ def test_every_kind_of_value_has_its_input() -> None:
         "head": ("group", False, "on"),
         "layers": ("json", False, "[4]"),
     }
-    assert {"olor.gamma", "head.init"} <= set(paths_in(fields()))
+    assert {"olor.gamma", "head.init"} <= set(iterate_input_names(fields()))
 
 
 def test_an_empty_form_sends_nothing() -> None:
-    assert patch_of(fields(), {}) == {}
-    assert patch_of(fields(), dict.fromkeys(paths_in(fields()), " ")) == {}
+    assert compute_patch(fields(), {}) == {}
+    assert compute_patch(fields(), dict.fromkeys(iterate_input_names(fields()), " ")) == {}
 
 
 def test_only_what_differs_is_sent() -> None:
@@ -64,10 +70,10 @@ def test_only_what_differs_is_sent() -> None:
         "head.init": "zero",
         "layers": "[4]",
     }
-    assert patch_of(fields(), same) == {}
+    assert compute_patch(fields(), same) == {}
     other = {"epochs": "3", "lr": "1e-4", "clip": "none", "anytime": "yes", "layers": "[4, 2]"}
     patch = {"epochs": 3, "lr": 0.0001, "clip": None, "anytime": True, "layers": [4, 2]}
-    assert patch_of(fields(), other) == patch
+    assert compute_patch(fields(), other) == patch
 
 
 @pytest.mark.parametrize(
@@ -80,13 +86,13 @@ def test_only_what_differs_is_sent() -> None:
     ],
 )
 def test_an_object_is_switched_on_by_what_is_in_it(given: dict[str, str], patch: object) -> None:
-    assert patch_of(fields(), given) == patch
+    assert compute_patch(fields(), given) == patch
 
 
 def test_what_is_no_value_is_said_beside_its_input() -> None:
     given = {"epochs": "1.5", "clip": "wide", "augment": "<b>", "layers": "[", "lr": "0.1"}
     with pytest.raises(Unfit) as refused:
-        patch_of(fields(), given)
+        compute_patch(fields(), given)
     assert refused.value.errors == {
         "epochs": "is '1.5'; write a whole number",
         "clip": "is 'wide'; write a number, or none",

@@ -16,7 +16,7 @@ def body_of(*files: bytes, **options: object) -> bytearray:
 
 
 def read(body: bytes | bytearray, most: int = 256) -> list[bytes]:
-    return [bytes(image) for image in instances.images_of(bytearray(body), most)]
+    return [bytes(image) for image in instances.decode_instances(bytearray(body), most)]
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 1000])
@@ -34,7 +34,7 @@ def test_files_come_back_as_they_were(
 
 def test_the_images_are_slices_of_the_body() -> None:
     body = body_of(b"a" * 10, b"b")
-    assert all(image.obj is body for image in instances.images_of(body, 2))
+    assert all(image.obj is body for image in instances.decode_instances(body, 2))
 
 
 @pytest.mark.parametrize(

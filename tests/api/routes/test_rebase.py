@@ -239,7 +239,7 @@ def test_shared_images_count_in_both_models(client: TestClient, old: str) -> Non
     with database(client).read() as session:
         sizes = {
             one: of["bytes"]["datasets"]
-            for one, of in usage_sums.per_model(session, true()).items()
+            for one, of in usage_sums.sum_usage_by_model(session, true()).items()
         }
     before, after = sizes[made["old"]["id"]], sizes[made["new"]["id"]]
     assert after >= 2 * 24 * 32 * 32 * 3

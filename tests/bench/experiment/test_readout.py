@@ -34,7 +34,7 @@ def made(folder, scenario="class", heads=None):
 
 
 def finetune():
-    return registry.get("finetune")(registry.get("finetune").Hyper(), State())
+    return registry.get_method("finetune")(registry.get_method("finetune").Hyper(), State())
 
 
 def test_one_head_gives_both_protocols(tmp_path):

@@ -16,7 +16,7 @@ from core.ingest.layout import IGNORED, Layout, Reading, build_layout
 from core.ingest.limits import Limits
 from core.ingest.rules.names import CSV_NAME, to_nfc
 from core.ingest.rules.options import option_texts, read_options
-from core.text.steps import as_parameters
+from core.text.steps import convert_to_parameters
 from perennial.pack import PackError, labels, names, open_batch
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -31,7 +31,7 @@ texts = st.one_of(
 
 def accepted(text: str) -> str | None:
     try:
-        return service_names.label_of(text, "a test")
+        return service_names.normalise_label(text, "a test")
     except PerennialError:
         return None
 
@@ -52,7 +52,7 @@ def test_labels_are_normal_and_refused_as_at_the_service(text: str) -> None:
 @example("a" * 1100)
 def test_a_path_that_the_client_lets_pass_the_service_accepts(path: str) -> None:
     if not names.wrong_path(path):
-        assert service_names.path_of(path) is not None
+        assert service_names.normalise_entry_path(path) is not None
 
 
 PART_WORDS = [
@@ -147,7 +147,7 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
             write(at / path, b"image")
     every = sorted(
         {
-            service_names.path_of(str(path.relative_to(at))): None
+            service_names.normalise_entry_path(str(path.relative_to(at))): None
             for path in at.rglob("*")
             if path.is_file()
         }
@@ -163,14 +163,14 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
     try:
         batch = open_batch(at, kind="folder", **chosen)
     except PackError as error:
-        alone = as_parameters(str(error).partition(": ")[2])
+        alone = convert_to_parameters(str(error).partition(": ")[2])
         assert alone == whole or "there twice" in str(error) or "service would refuse" in str(error)
         return
     rows = batch._images.rows  # type: ignore[attr-defined]  # what the client believes
     believed = {to_nfc(row.name): (row.label, row.part == "test") for row in rows}
     assert believed == whole
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
-        sent = [service_names.path_of(name) for name in tar.getnames()]
+        sent = [service_names.normalise_entry_path(name) for name in tar.getnames()]
         tables = {
             number: tar.extractfile(name)
             for number, name in enumerate(tar.getnames())

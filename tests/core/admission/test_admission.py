@@ -14,7 +14,7 @@ from core.admission.admission import (
     Work,
     estimate_memory,
 )
-from core.admission.network_size import size_of
+from core.admission.network_size import find_network_size
 from core.errors import JobTooLarge
 
 CNN, IMAGE = {"name": "small-cnn"}, {"size": 32, "channels": 3}
@@ -31,7 +31,7 @@ CATALOGUE = {"methods": {"er": ENTRY, "der-net": {"family": "der-net"}}}
 def estimate(
     entry: dict[str, Any] = ENTRY, image: Any = IMAGE, work: Work = FIRST, **recipe: Any
 ) -> Estimate:
-    size = size_of(CNN, image)
+    size = find_network_size(CNN, image)
     assert size is not None
     return estimate_memory(entry, size, image, {**RECIPE, **recipe}, work)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from core.admission.network_size import size_of
+from core.admission.network_size import find_network_size
 from core.learning.networks import ImageSpec, get_architectures, meta_backbone
 
 OTHERS: list[tuple[dict[str, Any], int, int]] = [
@@ -70,7 +70,7 @@ def test_parameters_are_exact_and_activations_a_little_above(
 ) -> None:
     info = get_architectures()[architecture["name"]]
     whole = {**info.hyper().model_dump(), **architecture}
-    found = size_of(whole, {"size": size, "channels": channels})
+    found = find_network_size(whole, {"size": size, "channels": channels})
     assert found is not None
     parameters, activations, features = built(architecture, size, channels)
     assert found.parameters == parameters and found.features == features
@@ -81,4 +81,4 @@ def test_parameters_are_exact_and_activations_a_little_above(
 
 
 def test_an_architecture_that_is_not_known_here_has_no_size() -> None:
-    assert size_of({"name": "new"}, {"size": 32, "channels": 3}) is None
+    assert find_network_size({"name": "new"}, {"size": 32, "channels": 3}) is None

@@ -12,10 +12,10 @@ import torch
 from core.bases import base_advice
 from core.bases.base_advice import (
     Shapes,
+    explain_base_mismatch,
     find_advice,
     format_creation_request,
     format_query,
-    other_model,
     refuse_pickle,
 )
 from core.errors import BaseInvalid
@@ -163,7 +163,9 @@ def test_a_query_says_only_what_is_chosen():
 
 def test_a_model_of_another_architecture_is_told_in_plain_words():
     base = {"name": "resnet18", "stem": "standard", "image": rgb(32)}
-    told = other_model(base, {"name": "mlp", "hidden": [4, 5]}, {"size": 8, "channels": 1})
+    told = explain_base_mismatch(
+        base, {"name": "mlp", "hidden": [4, 5]}, {"size": 8, "channels": 1}
+    )
     assert 'resnet18 (stem "standard") and images of 32 × 32 pixels in 3 channels' in told
     assert "mlp (hidden [4, 5]) and images of 8 × 8 pixels in 1 channel." in told
     assert (

@@ -18,7 +18,7 @@ import pytest
 from core.database.states import Action, State
 from core.database.tables import Event, Model, Version
 from core.execution.kinds import KINDS
-from core.jobs.jobs import beside_the_line
+from core.jobs.jobs import build_job_without_task
 from core.scheduling import claim as claims
 from tests.core.rows import make_part_row
 from tests.loading import load_module
@@ -66,7 +66,9 @@ def job_of(desk: Any) -> str:
         version = desk.all(Version, model_id=model)[0]
         for position, name in enumerate(("backbone", "head")):
             session.add(make_part_row(version.id, name, desk.blob(name), 4, position=position))
-        job = beside_the_line(session.get_one(Model, model), "rehash", {}, {}, desk.db.now(session))
+        job = build_job_without_task(
+            session.get_one(Model, model), "rehash", {}, {}, desk.db.now(session)
+        )
         session.add(job)
         session.flush()
         return str(job.id)
@@ -160,7 +162,7 @@ def test_it_is_run_again_after_its_worker_was_killed(
         until(lambda: desk.state(job) is State.RUNNING)
         process.send_signal(signal.SIGKILL)
     desk.set(job, lease_until=1.0)
-    assert claims.reap_expired(desk.db) == [job]
+    assert claims.reap_expired_jobs(desk.db) == [job]
     assert (desk.state(job), desk.job(job).strikes) == (State.QUEUED, 1)
     worker().work(lambda: False)
     row = desk.job(job)

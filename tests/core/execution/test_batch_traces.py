@@ -13,7 +13,7 @@ from core.errors import Rejected
 from core.execution.batch_traces import compare_with_earlier
 from core.ingest.dataset import write_dataset
 from core.ingest.findings import contradictions
-from core.ingest.findings.batch_data import near_duplicates
+from core.ingest.findings.batch_data import find_near_duplicates
 from core.ingest.findings.traces import Traces, write_traces
 from core.ingest.ingest import HELD_OUT, TRACES, TRAIN, Ingested
 from core.statistics import near
@@ -50,9 +50,9 @@ def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> Ingested:
     write_dataset(folder / HELD_OUT, traces.labels[:0], SHAPE, [])
     write_traces(folder / TRACES, traces)
     found: Any = {
-        "data": {"near_duplicates": near_duplicates(traces, np.zeros(len(images), np.bool_))}
+        "data": {"near_duplicates": find_near_duplicates(traces, np.zeros(len(images), np.bool_))}
     }
-    found |= contradictions.find_within(traces, lambda row: images[row]).to_report()
+    found |= contradictions.find_batch_contradictions(traces, lambda row: images[row]).to_report()
     found["conflicts_policy"] = "reject"
     paths = folder / TRAIN, folder / HELD_OUT, folder / TRACES
     return Ingested(*paths, {}, traces.classes, len(images), 0, found, [])
@@ -96,7 +96,7 @@ def test_an_image_that_was_learned_under_another_label_rejects_the_batch(
         "The same image has two classes: “old/1.png” is “cat” in task 1"
     )
     with pytest.raises(Rejected, match="task 1 had the wrong label"):
-        contradictions.require_none(made.report)
+        contradictions.require_no_contradictions(made.report)
 
 
 @pytest.mark.parametrize("standing", STANDINGS)

@@ -11,7 +11,7 @@ from core.execution import exporters
 from core.execution.exporting import read_requested_export
 from core.execution.kinds import KINDS
 from core.execution.kinds.export import EXPORT
-from core.jobs.jobs import beside_the_line
+from core.jobs.jobs import build_job_without_task
 from core.jobs.put_off import PutOff
 from core.scheduling import claim as claims
 from core.versions.exporters import has_worker
@@ -23,7 +23,9 @@ def asked(desk: Any, model: str, format: str = "onnx") -> str:
     time.sleep(0.002)  # ids of jobs carry milliseconds
     with desk.db.write() as session:
         version = session.query(Version).filter_by(model_id=model).first()
-        job = beside_the_line(session.get_one(Model, model), "export", {}, {}, desk.db.now(session))
+        job = build_job_without_task(
+            session.get_one(Model, model), "export", {}, {}, desk.db.now(session)
+        )
         session.add(job)
         session.flush()
         session.add(ExportJob(version_id=version.id, format=format, job_id=job.id, fence=None))
@@ -54,24 +56,24 @@ def test_one_job_exports_at_a_time_and_the_next_goes_on_when_it_leaves(desk: Any
     first, second = asked(desk, desk.model()), asked(desk, desk.model())
     one, two = desk.claim("w1"), desk.claim("w2")
     assert {one.job_id, two.job_id} == {first, second}
-    exporters.take_turn(desk.db, one, 1)
+    exporters.take_export_turn(desk.db, one, 1)
     with pytest.raises(PutOff, match="1 jobs export, the most at once: PERENNIAL_MAX_EXPORTS"):
-        exporters.take_turn(desk.db, two, 1)
-    claims.put_off(desk.db, two, "later", 100.0)
+        exporters.take_export_turn(desk.db, two, 1)
+    claims.put_off_job(desk.db, two, "later", 100.0)
     assert claims.claim_job(desk.db, "w2", 60.0) is None
-    exporters.end_turn(desk.db, one)
+    exporters.end_export_turn(desk.db, one)
     again = desk.claim("w2")
-    exporters.take_turn(desk.db, again, 1)
+    exporters.take_export_turn(desk.db, again, 1)
 
 
 def test_a_job_whose_worker_died_keeps_nobody_waiting(desk: Any) -> None:
     asked(desk, desk.model())
     asked(desk, desk.model())
     one, two = desk.claim("w1"), desk.claim("w2")
-    exporters.take_turn(desk.db, one, 1)
+    exporters.take_export_turn(desk.db, one, 1)
     desk.set(one.job_id, lease_until=1.0)
-    assert claims.reap_expired(desk.db) == [one.job_id]
-    exporters.take_turn(desk.db, two, 1)
+    assert claims.reap_expired_jobs(desk.db) == [one.job_id]
+    exporters.take_export_turn(desk.db, two, 1)
 
 
 def test_a_worker_with_the_packages_says_that_it_is_there(desk: Any) -> None:

@@ -14,7 +14,7 @@ from core.database.states import Action, State
 from core.database.tables import Model, Owner, Version, Weights
 from core.errors import StorageFull
 from core.execution.kinds import fetch
-from core.execution.weights import end_turn, stored_or_mine
+from core.execution.weights import end_fetch_turn, find_weights_or_take_turn
 from core.jobs.put_off import PutOff
 from core.models import model_deletion, models
 from core.models.new_model import Limits
@@ -50,7 +50,7 @@ def begun(desk: Any, name: str = "net", **terms: int) -> tuple[str, str]:
         desk.new_owner("team")
     given, catalogue = {"name": name, "scenario": "class", **MODEL}, load_catalogue(desk.settings)
     service, limits = Resources(desk.db, desk.blobs, catalogue), Limits(terms=Terms(**terms))
-    made, _ = models.create(service, desk.actor, given, limits=limits)
+    made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return made["id"], str(made["job"])
 
 
@@ -76,7 +76,7 @@ def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
         with pytest.raises(Died):
             worker().work(lambda: False)
     desk.set(job, lease_until=1.0)
-    assert claims.reap_expired(desk.db) == [job]
+    assert claims.reap_expired_jobs(desk.db) == [job]
     assert worker().work(lambda: False) == 1
     assert desk.state(job) is State.SUCCEEDED
     (version,) = desk.all(Version, model_id=model)
@@ -111,15 +111,15 @@ def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the
     begun(desk, "one")
     begun(desk, "two")
     first, second = desk.claim("w1"), desk.claim("w2")
-    assert stored_or_mine(desk.db, desk.blobs, first, REPOSITORY, 2) is None
+    assert find_weights_or_take_turn(desk.db, desk.blobs, first, REPOSITORY, 2) is None
     with pytest.raises(PutOff, match="another job brings the same weights") as later:
-        stored_or_mine(desk.db, desk.blobs, second, REPOSITORY, 2)
-    claims.put_off(desk.db, second, str(later.value), later.value.seconds)
+        find_weights_or_take_turn(desk.db, desk.blobs, second, REPOSITORY, 2)
+    claims.put_off_job(desk.db, second, str(later.value), later.value.seconds)
     assert claims.claim_job(desk.db, "w2", 60.0) is None
-    end_turn(desk.db, first)
+    end_fetch_turn(desk.db, first)
     again = desk.claim("w2")
     assert (again.job_id, desk.job(again.job_id).strikes) == (second.job_id, 0)
-    assert stored_or_mine(desk.db, desk.blobs, again, REPOSITORY, 2) is None
+    assert find_weights_or_take_turn(desk.db, desk.blobs, again, REPOSITORY, 2) is None
 
 
 @pytest.mark.both_databases
@@ -129,7 +129,7 @@ def test_of_two_jobs_that_ask_at_the_same_moment_one_brings_the_weights(desk: An
 
     def ask(claim: Any) -> bool:
         try:
-            return stored_or_mine(desk.db, desk.blobs, claim, REPOSITORY, 2) is None
+            return find_weights_or_take_turn(desk.db, desk.blobs, claim, REPOSITORY, 2) is None
         except PutOff:
             return False
 
@@ -142,11 +142,11 @@ def test_no_more_jobs_than_asked_for_bring_weights_and_one_whose_worker_died_is_
     begun(desk, "one")
     begun(desk, "two")
     first, second = desk.claim("w1"), desk.claim("w2")
-    assert stored_or_mine(desk.db, desk.blobs, first, REPOSITORY, 1) is None
+    assert find_weights_or_take_turn(desk.db, desk.blobs, first, REPOSITORY, 1) is None
     with pytest.raises(PutOff, match="1 jobs bring weights"):
-        stored_or_mine(desk.db, desk.blobs, second, "timm/other", 1)
+        find_weights_or_take_turn(desk.db, desk.blobs, second, "timm/other", 1)
     desk.lose(first)
-    assert stored_or_mine(desk.db, desk.blobs, second, "timm/other", 1) is None
+    assert find_weights_or_take_turn(desk.db, desk.blobs, second, "timm/other", 1) is None
 
 
 def test_weights_of_another_architecture_are_refused_with_what_can_be_done(
@@ -212,8 +212,8 @@ def test_weights_are_named_like_an_upload_and_gone_with_the_last_model(
     model, _ = begun(desk)
     worker().work(lambda: False)
     with desk.db.read() as session:
-        assert references.find_used(session, [digest()]) == {digest()}
-    model_deletion.delete(desk.db, desk.store, desk.blobs, desk.actor, model)
+        assert references.find_used_digests(session, [digest()]) == {digest()}
+    model_deletion.delete_model(desk.db, desk.store, desk.blobs, desk.actor, model)
     assert desk.keys("blobs/") == []
     _, job = begun(desk, "again")
     worker().work(lambda: False)

@@ -11,7 +11,7 @@ from core.database.states import State
 from core.database.tables import Event
 from core.execution import job_share
 from core.execution.progress import record_events
-from core.jobs.job_response import to_json
+from core.jobs.job_response import job_to_json
 from core.scheduling.claim import Claim
 
 PHASES = (
@@ -209,7 +209,7 @@ def test_rows_of_older_code_are_answered(
 ) -> None:
     job, _ = desk.begin()
     desk.set(job, state=state, progress=stored)
-    progress = to_json(desk.job(job))["progress"]
+    progress = job_to_json(desk.job(job))["progress"]
     assert (progress["done"], progress["left_s"]) == (done, None)
     assert progress["step"] == stored.get("step")
 

@@ -18,9 +18,9 @@ from core.scheduling import claim as claims
 def test_a_registered_snapshot_comes_back_byte_for_byte(desk: Any) -> None:
     job_id, claim = desk.begin()
     event = SnapshotEvent(path=desk.folder, stage=0, epoch=2, step=30)
-    snapshots.register(desk.db, desk.store, claim, desk.snapshot("the weights"), event)
+    snapshots.register_snapshot(desk.db, desk.store, claim, desk.snapshot("the weights"), event)
     desk.lose(claim)
-    found = snapshots.fetch(desk.db, desk.store, desk.claim(), desk.folder / "back")
+    found = snapshots.fetch_snapshot(desk.db, desk.store, desk.claim(), desk.folder / "back")
     assert found is not None
     assert (found / "tensors.safetensors").read_text() == "the weights"
     assert desk.job(job_id).snapshot.epoch == 2
@@ -28,7 +28,7 @@ def test_a_registered_snapshot_comes_back_byte_for_byte(desk: Any) -> None:
 
 def test_without_a_snapshot_there_is_nothing_to_resume(desk: Any) -> None:
     desk.submit(desk.model())
-    assert snapshots.fetch(desk.db, desk.store, desk.claim(), desk.folder / "back") is None
+    assert snapshots.fetch_snapshot(desk.db, desk.store, desk.claim(), desk.folder / "back") is None
 
 
 def test_a_new_snapshot_replaces_the_earlier_one_in_the_store(desk: Any) -> None:
@@ -41,7 +41,7 @@ def test_a_new_snapshot_replaces_the_earlier_one_in_the_store(desk: Any) -> None
     later = desk.claim()
     desk.register(later, "four")
     assert len(desk.keys("snapshots/")) == 2
-    found = snapshots.fetch(desk.db, desk.store, later, desk.folder / "back")
+    found = snapshots.fetch_snapshot(desk.db, desk.store, later, desk.folder / "back")
     assert found is not None
     assert (found / "tensors.safetensors").read_text() == "four"
 
@@ -60,7 +60,8 @@ def test_a_zombie_cannot_register_or_remove_a_snapshot(desk: Any) -> None:
         owner = claims.claim_job(desk.db, "owner", 60)
         assert (
             owner is None
-            or snapshots.fetch(desk.db, desk.store, owner, desk.folder / "back") is not None
+            or snapshots.fetch_snapshot(desk.db, desk.store, owner, desk.folder / "back")
+            is not None
         )
 
 
@@ -89,7 +90,7 @@ def test_a_crash_before_the_row_leaves_the_earlier_snapshot_in_force(
     assert desk.job(job_id).snapshot == before
     desk.lose(claim)
     again = desk.claim()
-    assert snapshots.fetch(desk.db, desk.store, again, desk.folder / "back") is not None
+    assert snapshots.fetch_snapshot(desk.db, desk.store, again, desk.folder / "back") is not None
     desk.register(again, "three")
     assert len(desk.keys("snapshots/")) == 2  # what the crash left is gone too
 
@@ -99,7 +100,7 @@ def test_a_damaged_snapshot_is_left_out_and_said_so(desk: Any) -> None:
     job_id, claim = desk.begin()
     desk.register(claim, "weights")
     desk.store.put_bytes(desk.job(job_id).snapshot.key + "tensors.safetensors", b"weighty")
-    assert snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back") is None
+    assert snapshots.fetch_snapshot(desk.db, desk.store, claim, desk.folder / "back") is None
     assert [e.data["level"] for e in desk.all(Event, job_id=job_id, type="log")] == [
         "info",
         "warning",
@@ -115,7 +116,7 @@ def test_a_snapshot_of_another_recipe_or_parent_is_not_resumed(
     job_id, claim = desk.begin()
     desk.register(claim)
     desk.set(job_id, **change)
-    assert snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back") is None
+    assert snapshots.fetch_snapshot(desk.db, desk.store, claim, desk.folder / "back") is None
 
 
 def test_a_snapshot_of_another_format_is_not_resumed_and_the_log_says_so(
@@ -124,7 +125,7 @@ def test_a_snapshot_of_another_format_is_not_resumed_and_the_log_says_so(
     job_id, claim = desk.begin()
     desk.register(claim)
     monkeypatch.setattr(snapshots, "SNAPSHOT_FORMAT", snapshots.SNAPSHOT_FORMAT + 1)
-    assert snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back") is None
+    assert snapshots.fetch_snapshot(desk.db, desk.store, claim, desk.folder / "back") is None
     said = desk.messages(job_id)
     assert "the task is learned again: it was made by another recipe, parent or format" in said[-1]
     assert desk.job(job_id).strikes == 0
@@ -151,7 +152,7 @@ def test_a_snapshot_of_before_is_resumed_where_its_code_made_the_parent(
     job_id, claim = desk.begin(model)
     desk.register(claim)
     snapshot_of_before(desk, job_id, code_version() if code == "the parent's" else code)
-    found = snapshots.fetch(desk.db, desk.store, claim, desk.folder / "back")
+    found = snapshots.fetch_snapshot(desk.db, desk.store, claim, desk.folder / "back")
     assert (found is not None) is resumed
 
 
@@ -160,4 +161,4 @@ def test_a_snapshot_holds_plain_files_only(desk: Any) -> None:
     folder = desk.snapshot()
     (folder / "inner").mkdir()
     with pytest.raises(ValueError, match="plain files"):
-        snapshots.register(desk.db, desk.store, desk.claim(), folder, desk.taken)
+        snapshots.register_snapshot(desk.db, desk.store, desk.claim(), folder, desk.taken)

@@ -82,7 +82,7 @@ def test_of_any_other_version_or_for_another_method_it_reads_the_parts(
 @pytest.mark.both_databases
 def test_totals_count_as_bytes_of_versions_and_replace_each_other(desk: Desk) -> None:
     def versions(session: Session) -> int:
-        return usage_sums.per_model(session, Model.id == model)[model]["bytes"]["versions"]
+        return usage_sums.sum_usage_by_model(session, Model.id == model)[model]["bytes"]["versions"]
 
     model = desk.model()
     first = learn(desk, model)
@@ -90,7 +90,7 @@ def test_totals_count_as_bytes_of_versions_and_replace_each_other(desk: Desk) ->
     with desk.db.read() as session:
         row = session.get_one(Model, model)
         assert row.totals_sha256 == second and row.totals_bytes
-        assert references.find_used(session, [first, second]) == {second}
+        assert references.find_used_digests(session, [first, second]) == {second}
         before = versions(session)
     desk.change(Model, model, totals_sha256=None, totals_bytes=None)
     with desk.db.read() as session:
@@ -105,6 +105,6 @@ def test_totals_go_with_what_they_were_derived_from(desk: Desk, deleted: str) ->
         delete_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
         assert inherited(desk, model) == ["statistics.2", "features.2", "statistics.1"]
     else:
-        memory.delete(desk.db, desk.store, desk.blobs, desk.actor, model)
+        memory.delete_memory(desk.db, desk.store, desk.blobs, desk.actor, model)
         assert inherited(desk, model) == ["statistics.2", "statistics.1"]
     assert not desk.blobs.has(digest)

@@ -12,7 +12,7 @@ from core.database.states import Action, State
 from core.database.tables import Event, Model, Task
 from core.errors import LabelsInvalid, LeaseLost, Rejected, StoreCorrupt, WrongState
 from core.execution import validate as validating
-from core.ingest.findings.batch_data import near_duplicates
+from core.ingest.findings.batch_data import find_near_duplicates
 from core.ingest.findings.traces import Traces, write_traces
 from core.ingest.ingest import Ingested, Monitor
 from core.retention import damage
@@ -29,7 +29,7 @@ def decode(**values: Any) -> Any:
         nothing = np.zeros((0, 2), np.uint64)
         traces = Traces(np.ones((1, 2), np.uint64), nothing, [archive.name])
         write_traces(folder / "traces", traces)
-        near = near_duplicates(traces, np.zeros(1, np.bool_))
+        near = find_near_duplicates(traces, np.zeros(1, np.bool_))
         classes = values.get("classes", {"cat": 3, "dog": 2})
         allowed = options.allowed_classes
         unknown = sorted(set(classes) - set(allowed or classes))
@@ -149,7 +149,7 @@ def test_task_one_of_a_data_model_fixes_the_classes(
     claim = desk.claim()
     run(claim)
     assert desk.all(Model, id=model)[0].classes == ["cat", "dog"]
-    claims.fail(desk.db, claim, "code", "x")
+    claims.fail_job(desk.db, claim, "code", "x")
     monkeypatch.setattr(validating, "ingest_archive", decode(classes={"cat": 1, "cow": 1}))
     claim = desk.claim()
     assert claim.job_id == second

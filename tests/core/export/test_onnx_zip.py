@@ -124,7 +124,7 @@ def made(tmp_path: Path) -> Path:
     """A folder with a graph, as a job process leaves it."""
     folder = tmp_path / "made"
     folder.mkdir()
-    graph.write(QUICK["mlp"].answers(), CHANNELS, 8, folder)
+    graph.write_graph(QUICK["mlp"].answers(), CHANNELS, 8, folder)
     return folder
 
 

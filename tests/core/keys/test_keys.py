@@ -47,10 +47,10 @@ def test_processes_that_start_together_make_one_admin_key(database, tmp_path):
 
 
 def test_only_the_right_secret_matches(database):
-    secret, prefix = keys.new_secret()
-    assert keys.prefix_of(secret) == prefix and keys.prefix_of("Bearer x") is None
-    assert keys.matches(secret, keys.digest_secret(secret))
-    assert not keys.matches(
+    secret, prefix = keys.create_secret()
+    assert keys.parse_key_prefix(secret) == prefix and keys.parse_key_prefix("Bearer x") is None
+    assert keys.is_key_of_digest(secret, keys.digest_secret(secret))
+    assert not keys.is_key_of_digest(
         secret[:-1] + ("a" if secret[-1] != "a" else "b"), keys.digest_secret(secret)
     )
 
@@ -63,7 +63,7 @@ def holder(database) -> Actor:
     """Somebody with a key."""
     with database.write() as session:
         session.add(Owner(id="own_1", name="one", created_at=1.0))
-    made = keys.create(database, Actor("own_1", None, "admin"), keys.RequestedKey("k", "write"))
+    made = keys.create_key(database, Actor("own_1", None, "admin"), keys.RequestedKey("k", "write"))
     return Actor("own_1", made["id"], "write")
 
 
@@ -74,20 +74,20 @@ def holder(database) -> Actor:
 def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, holder, ended):
     store = FolderStore(tmp_path / "store")
     store.prepare()
-    begun = uploads.create(database, holder, NewUpload(4), TERMS)[0]["id"]
+    begun = uploads.create_upload(database, holder, NewUpload(4), TERMS)[0]["id"]
     writing = uploads.begin_writing(database, holder, begun, 0)
     (tmp_path / "piece").write_bytes(b"abcd")
     with database.write() as session:
         session.execute(update(Key).where(Key.id == holder.key_id).values(**ended))
         rows = len(session.scalars(select(Audit)).all())
     with pytest.raises(NotAuthenticated, match="nothing of it was done"):
-        uploads.append(
+        uploads.append_piece(
             database, store, holder, writing, Piece(tmp_path / "piece", 4, "0" * 64), TERMS
         )
     with pytest.raises(NotAuthenticated):
-        uploads.create(database, holder, NewUpload(4), TERMS)
+        uploads.create_upload(database, holder, NewUpload(4), TERMS)
     with pytest.raises(NotAuthenticated):
-        uploads.delete(database, store, holder, begun)
+        uploads.delete_upload(database, store, holder, begun)
     assert list(store.list("")) == []
     with database.read() as session:
         assert uploads.find_upload(session, holder, begun, database.now(session)).offset == 0

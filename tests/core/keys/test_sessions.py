@@ -22,7 +22,7 @@ def count(database):
 
 
 def test_a_token_is_kept_as_its_digest_alone(database, secret):
-    token = sessions.begin(database, secret, PLACE)
+    token = sessions.begin_session(database, secret, PLACE)
     assert len(token) == 43
     with database.read() as session:
         assert session.scalars(select(UserSession.hash)).all() == [
@@ -33,7 +33,7 @@ def test_a_token_is_kept_as_its_digest_alone(database, secret):
 def test_one_session_more_than_a_key_may_have_ends_its_oldest(database, secret):
     tokens = []
     for second in range(MOST + 2):
-        tokens.append(sessions.begin(database, secret, PLACE))
+        tokens.append(sessions.begin_session(database, secret, PLACE))
         with database.write() as session:
             session.execute(
                 update(UserSession)
@@ -47,24 +47,24 @@ def test_one_session_more_than_a_key_may_have_ends_its_oldest(database, secret):
 
 
 def test_a_login_removes_sessions_that_are_over(database, secret):
-    sessions.begin(database, secret, PLACE)
+    sessions.begin_session(database, secret, PLACE)
     with database.write() as session:
         session.execute(update(UserSession).values(expires_at=1.0))
-    sessions.begin(database, secret, PLACE)
+    sessions.begin_session(database, secret, PLACE)
     assert count(database) == 1
 
 
 def test_a_wrong_key_begins_nothing(database, secret):
     for wrong in ("", "pk_x", secret[:-1] + ("a" if secret[-1] != "a" else "b")):
         with pytest.raises(NotAuthenticated):
-            sessions.begin(database, wrong, PLACE)
+            sessions.begin_session(database, wrong, PLACE)
     assert count(database) == 0
 
 
 def test_login_and_logout_are_in_the_audit_trail(database, secret):
-    token = sessions.begin(database, secret, PLACE)
-    sessions.end(database, bind_to_place(token, PLACE))
-    sessions.end(database, bind_to_place(token, PLACE))
+    token = sessions.begin_session(database, secret, PLACE)
+    sessions.end_session(database, bind_to_place(token, PLACE))
+    sessions.end_session(database, bind_to_place(token, PLACE))
     with database.read() as session:
         actions = session.scalars(select(Audit.action).order_by(Audit.id)).all()
     assert [one for one in actions if one.startswith("session")] == ["session.begin", "session.end"]

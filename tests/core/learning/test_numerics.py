@@ -12,7 +12,7 @@ from streams import Bench, watched
 from core.learning import numerics
 from core.learning.methods import registry
 from core.learning.networks.backbones.mlp import Mlp
-from core.learning.numerics import Numerics, operation_of
+from core.learning.numerics import Numerics, parse_reported_operation
 from core.learning.recipe import Recipe
 from core.learning.training.context import Context
 
@@ -91,7 +91,7 @@ NO_KERNEL = (
     ],
 )
 def test_a_warning_names_its_operation(warning: str, operation: str | None) -> None:
-    assert operation_of(warning) == operation
+    assert parse_reported_operation(warning) == operation
 
 
 def test_each_job_records_its_operations_once_and_shows_other_warnings() -> None:
@@ -200,6 +200,6 @@ def test_operations_without_a_deterministic_kernel_are_in_the_log_and_the_manife
 def test_every_method_resumes_to_the_same_bits_in_bfloat16(
     name: str, case_of: Callable[..., conformance.Case]
 ) -> None:
-    case = case_of(name, registry.get(name).scenarios[-1])
+    case = case_of(name, registry.get_method(name).scenarios[-1])
     low = case.new_bench("small-cnn", recipe={"precision": "bfloat16"})
     conformance.check_kills(case, low, *low.learn_tasks(2, method=name))

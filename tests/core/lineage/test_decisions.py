@@ -65,7 +65,7 @@ def relearn(desk: Desk, model: str, number: int) -> tuple[Any, bool]:
 
 
 def roll_back(desk: Desk, model: str) -> None:
-    aliases.rollback(desk.db, actor(desk), model, "production", aliases.Decision("worse"))
+    aliases.roll_alias_back(desk.db, actor(desk), model, "production", aliases.Decision("worse"))
 
 
 def standings(desk: Desk, model: str) -> list[str | None]:
@@ -91,7 +91,7 @@ def taught(desk: Desk, model: str, number: int) -> list[int]:
 def waiting_for_a_person(desk: Desk, model: str) -> dict[int | None, str]:
     """Number of each task that waits for a person → what is said of it."""
     with desk.db.read() as session:
-        entries = attention.of_models(session, [session.get_one(Model, model)])
+        entries = attention.list_attention_items(session, [session.get_one(Model, model)])
     return {entry["task"]: entry["detail"] for entry in entries.get(model, [])}
 
 
@@ -114,7 +114,7 @@ def test_a_cancelled_batch_that_is_retried_keeps_its_place_before_later_ones(des
     cancelled = submit(desk, model)
     jobs.apply_action(desk.db, actor(desk), cancelled, Action.CANCEL)
     submit(desk, model)
-    retries.retry(desk.db, CATALOGUE, actor(desk), cancelled, None)
+    retries.retry_job(desk.db, CATALOGUE, actor(desk), cancelled, None)
     assert [work(desk)[0] for _ in range(2)] == [2, 3]
     assert taught(desk, model, 3) == [1, 2, 3]
 
@@ -124,11 +124,11 @@ def test_a_cancelled_retry_leaves_a_held_task_held_and_the_line_stopped(desk: De
     held = submit(desk, model)
     assert work(desk, BAD)[1].status == "held"
     waits = submit(desk, model)
-    again, _ = retries.retry(desk.db, CATALOGUE, actor(desk), held, None)
+    again, _ = retries.retry_job(desk.db, CATALOGUE, actor(desk), held, None)
     jobs.apply_action(desk.db, actor(desk), again["id"], Action.CANCEL)
     assert standings(desk, model) == ["learned", "held", None]
     assert claims.claim_job(desk.db, "w", 60.0) is None
-    settling.go_on(desk.db, actor(desk), model, 2, "later")
+    settling.continue_without_task(desk.db, actor(desk), model, 2, "later")
     assert desk.claim().job_id == waits
 
 
@@ -167,7 +167,7 @@ def test_the_line_of_a_deleted_model_ends_its_running_job_publishes_nothing(desk
     submit(desk, model)
     claim = desk.claim()
     result = desk.result({"head": "x"}, [("new", 2, GOOD, 10)])
-    model_deletion.delete(desk.db, desk.store, desk.blobs, actor(desk), model)
+    model_deletion.delete_model(desk.db, desk.store, desk.blobs, actor(desk), model)
     with pytest.raises(WrongState):
         publish_result(desk.db, desk.store, claim, result)
     claims.complete_stop(desk.db, claim)
@@ -182,11 +182,11 @@ def test_a_held_version_of_a_deleted_model_is_not_judged_again(desk: Desk) -> No
     roll_back(desk, model)
     submit(desk, model)
     assert work(desk)[1].status == "held"
-    model_deletion.delete(desk.db, desk.store, desk.blobs, actor(desk), model)
+    model_deletion.delete_model(desk.db, desk.store, desk.blobs, actor(desk), model)
     with desk.db.write() as session:
         row = session.get_one(Model, model)
         row.allow_lost_classes = True
-        assert lineage.judge_again(session, row, desk.db.now(session)) == []
+        assert lineage.judge_held_versions(session, row, desk.db.now(session)) == []
 
 
 # Scenarios.
@@ -244,7 +244,7 @@ def test_a_failed_task_stops_the_line_only_where_the_model_says_so(desk: Desk) -
     for on_failed, stops in (("continue", False), ("stop", True)):
         model = learned(desk, "", on_failed=on_failed)
         submit(desk, model)
-        claims.fail(desk.db, desk.claim(), "code", "no")
+        claims.fail_job(desk.db, desk.claim(), "code", "no")
         submit(desk, model)
         found = claims.claim_job(desk.db, "w", 60.0)
         assert (found is None) is stops
@@ -313,7 +313,7 @@ def test_a_task_is_learned_again_before_all_that_wait_though_the_line_is_stopped
     assert work(desk, BAD)[1].status == "held"
     submit(desk, model)
     assert claims.claim_job(desk.db, "w", 60.0) is None
-    retries.retry(desk.db, CATALOGUE, actor(desk), held, None)
+    retries.retry_job(desk.db, CATALOGUE, actor(desk), held, None)
     assert [work(desk)[0] for _ in range(2)] == [2, 3]
     assert taught(desk, model, 4) == [1, 2, 3]
 
@@ -331,14 +331,14 @@ def test_a_held_version_is_retried_once_the_task_that_it_lacked_is_learned_again
     assert standings(desk, model) == ["learned", "rolled_back", "held", None]
     assert work(desk)[0] == 2
     assert standings(desk, model) == ["learned", "learned", "held", None]
-    retries.retry(desk.db, CATALOGUE, actor(desk), held_job(desk, model), None)
+    retries.retry_job(desk.db, CATALOGUE, actor(desk), held_job(desk, model), None)
     assert [work(desk)[0] for _ in range(2)] == [3, 4]
     assert taught(desk, model, 6) == [1, 2, 3, 4]
 
 
 def test_several_tasks_are_brought_back_one_after_the_other(desk: Desk) -> None:
     model = learned(desk, "", "", "")
-    aliases.rollback(desk.db, actor(desk), model, "production", aliases.Decision("worse"), 1)
+    aliases.roll_alias_back(desk.db, actor(desk), model, "production", aliases.Decision("worse"), 1)
     for number in (3, 2):
         relearn(desk, model, number)
     assert [(task, made.status) for task, made in (work(desk), work(desk))] == [
@@ -363,7 +363,7 @@ def test_what_the_line_head_was_taught_meanwhile_stays_learned_though_a_retry_is
     model = learned(desk, "")
     held = submit(desk, model)
     assert work(desk, BAD)[1].status == "held"
-    retries.retry(desk.db, CATALOGUE, actor(desk), held, None)
+    retries.retry_job(desk.db, CATALOGUE, actor(desk), held, None)
     aliases.set_alias(desk.db, actor(desk), model, "production", 2, aliases.Decision("seen"))
     assert work(desk, BAD)[1].status == "held"
     assert standings(desk, model) == ["learned", "learned"]

@@ -14,18 +14,18 @@ from core.contract.figures import Figures
 from core.contract.jobs.job_result import MeasuredCell
 from core.contract.manifest import Manifest
 from core.database import measurements
-from core.database.measurements import without_figures
+from core.database.measurements import remove_figures
 from core.database.session import Database
 from core.database.tables import Model, Result, Task, Version
 from core.ids import new_id
 from core.lineage import lineage
-from core.lineage.coverage import list_taught_tasks, with_task
+from core.lineage.coverage import add_taught_task, list_taught_tasks
 from core.lineage.judgement import judge_version
 from core.publishing.measured import Measurements, write_measured
 from core.requests.actor import Actor
 from core.requests.response_cache import KeptAnswers
 from core.statistics import matrix
-from core.versions.metrics import Window, kept_metrics, model_metrics
+from core.versions.metrics import Window, load_cached_metrics, model_metrics
 from tests.core.desk import Desk
 
 ADMIN = Actor("", None, "admin")
@@ -64,7 +64,7 @@ class History:
         draw = self.draw
         with self.db.write() as session:
             model = session.get_one(Model, self.model)
-            parent = lineage.version_of(session, model, self._parent())
+            parent = lineage.find_numbered_version(session, model, self._parent())
             assert parent is not None
             known = list_taught_tasks(parent.manifest)
             again = [n for n in range(1, model.next_task) if n not in known]
@@ -74,7 +74,7 @@ class History:
             if draw.random() < 0.15:
                 self.deleted.add(draw.randint(1, task))
             manifest = {
-                "tasks": with_task(parent.manifest, task),
+                "tasks": add_taught_task(parent.manifest, task),
                 **self.known,
                 **self._figures(task),
             }
@@ -85,7 +85,7 @@ class History:
             model.next_version += 1
             version = Version(
                 id=new_id("ver"), model_id=model.id, number=number, parent=parent.number, task_number=task,
-                status="published", gate={}, manifest=without_figures(document), bytes=draw.randint(1, 99), bytes_new=0,
+                status="published", gate={}, manifest=remove_figures(document), bytes=draw.randint(1, 99), bytes_new=0,
                 created_at=0.0,
             )  # fmt: skip
             session.add(version)
@@ -323,7 +323,7 @@ def test_a_gate_sees_the_figures_of_all_cells(desk: Desk) -> None:
             model = session.get_one(Model, history.model)
             model.gate = dict.fromkeys(names, 0.5)
             for number in list(history.manifests)[1:]:
-                version = lineage.version_of(session, model, number)
+                version = lineage.find_numbered_version(session, model, number)
                 assert version is not None
                 checks = {
                     check["name"]: check["value"]
@@ -353,8 +353,8 @@ def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(des
 
     def both(version: str = "latest", window: Window = whole) -> bytes:
         asked = (desk.db, ADMIN, history.model)
-        answer = kept_metrics(*asked, kept, version=version, window=window)
-        assert kept_metrics(*asked, kept, version=version, window=window) is answer, (
+        answer = load_cached_metrics(*asked, kept, version=version, window=window)
+        assert load_cached_metrics(*asked, kept, version=version, window=window) is answer, (
             "nothing has changed"
         )
         assert answer.body == to_json(model_metrics(*asked, version=version, window=window))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core.lineage.gate import Metrics, Place, judge_metrics
-from core.lineage.sure import sure_of
+from core.lineage.sure import choose_sure_threshold
 
 CURVE = [
     {"probability": probability, "images": images, "right": right}
@@ -50,7 +50,7 @@ class Promising:
 def test_what_a_version_keeps(
     precision: float | None, detail: dict[str, Any] | None, found: Any
 ) -> None:
-    told = sure_of(Stored(detail), Promising(precision), 1)  # type: ignore[arg-type]
+    told = choose_sure_threshold(Stored(detail), Promising(precision), 1)  # type: ignore[arg-type]
     names = ("threshold", "covered", "right", "images", "needed")
     assert (None if told is None else tuple(told[name] for name in names)) == found  # type: ignore[literal-required]
 

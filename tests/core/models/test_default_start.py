@@ -8,7 +8,7 @@ import pytest
 
 from core.admission.admission import ANY, Admission
 from core.models.default_start import find_start
-from core.models.requested_model import AskedModel, asked_model
+from core.models.requested_model import AskedModel, check_model_request
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.passes import passes_s
 from tests.learning_catalogue import catalogue
@@ -20,7 +20,7 @@ ADAPTING = {"name": "analytic", "adapt": {"epochs": 2, "depth": 5}}
 
 
 def ask(admission: Admission = ANY, *, photos: bool = True, **fields: Any) -> AskedModel:
-    return asked_model(
+    return check_model_request(
         CATALOGUE, {"name": "birds", "scenario": "class", **fields}, admission, photos
     )
 

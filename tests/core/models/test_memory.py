@@ -75,7 +75,7 @@ class Desk:
             return session.get_one(Job, job)
 
     def delete(self) -> None:
-        memory.delete(self.db, self.store, self.blobs, self.actor, self.model)
+        memory.delete_memory(self.db, self.store, self.blobs, self.actor, self.model)
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_a_second_call_deletes_what_an_outage_left_of_the_first(
 
     digest = desk.version(1)
     with monkeypatch.context() as patch:
-        patch.setattr(memory, "delete_unused", out)
+        patch.setattr(memory, "delete_unused_digests", out)
         with pytest.raises(Unavailable):
             desk.delete()
     assert desk.blobs.has(digest)

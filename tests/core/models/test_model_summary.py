@@ -63,7 +63,7 @@ def test_a_summary_tells_what_is_stored(filled: Database) -> None:
             row.value = row.version / 10
     with filled.read() as session:
         row = session.get_one(Model, model)
-        [told] = model_summary.of_models(session, [row]).values()
+        [told] = model_summary.build_model_summaries(session, [row]).values()
         newest = row.next_version - 1
     assert told["versions"] == newest + 1 and told["tasks"] == SIZE.tasks
     assert told["acc"] == told["production"] / 10 if told["production"] else False
@@ -79,7 +79,9 @@ def test_a_line_ends_after_its_newest_versions(
     monkeypatch.setattr(model_summary, "LINE_VERSIONS", 2)
     with filled.read() as session:
         found = session.query(Model).filter(Model.owner_id == OWNER.owner_id).all()
-        lines = [one["acc_line"] for one in model_summary.of_models(session, found).values()]
+        lines = [
+            one["acc_line"] for one in model_summary.build_model_summaries(session, found).values()
+        ]
     assert max(len(line) for line in lines) == 2
 
 

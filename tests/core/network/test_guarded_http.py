@@ -12,8 +12,8 @@ import pytest
 import receiver as receivers
 
 from core.network import guarded_http
-from core.network.guarded_http import NotSent, Way, post
-from core.network.public_address import parse_networks, target_of
+from core.network.guarded_http import NotSent, Way, post_body
+from core.network.public_address import parse_networks, parse_target
 from tests.security import addresses
 
 LOOPBACK = parse_networks("127.0.0.0/8")
@@ -37,7 +37,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_body_is_posted_once_and_the_first_bytes_of_the_answer_are_read() -> None:
     with receivers.running() as receiver:
         receiver.status, receiver.body = lambda path, number: 200, b"thanks"
-        answer = post(target_of(f"{receiver.url}/hook?a=b"), {"webhook-id": "dlv_1"}, b"{}", WAY)
+        answer = post_body(
+            parse_target(f"{receiver.url}/hook?a=b"), {"webhook-id": "dlv_1"}, b"{}", WAY
+        )
         (one,) = receiver.seen
     assert (answer.status, answer.body) == (200, "thanks")
     assert one.path == "/hook?a=b" and one.body == b"{}" and one.headers["webhook-id"] == "dlv_1"
@@ -47,7 +49,7 @@ def test_a_body_is_posted_once_and_the_first_bytes_of_the_answer_are_read() -> N
 def test_a_long_answer_is_cut() -> None:
     with receivers.running() as receiver:
         receiver.body, receiver.status = b"x" * 1_000_000, lambda path, number: 500
-        answer = post(target_of(f"{receiver.url}/"), {}, b"{}", WAY)
+        answer = post_body(parse_target(f"{receiver.url}/"), {}, b"{}", WAY)
     assert (answer.status, answer.body) == (500, "x" * guarded_http.ANSWER_BYTES)
 
 
@@ -58,7 +60,7 @@ def test_no_redirect_is_followed(status: int) -> None:
             lambda path, number: status,
             {"Location": f"{inside.url}/secret"},
         )
-        assert post(target_of(f"{receiver.url}/"), {}, b"{}", WAY).status == status
+        assert post_body(parse_target(f"{receiver.url}/"), {}, b"{}", WAY).status == status
         assert (len(receiver.seen), len(inside.seen)) == (1, 0)
 
 
@@ -66,7 +68,7 @@ def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) ->
     with receivers.running() as receiver, receivers.running() as proxy:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"):
             monkeypatch.setenv(name, proxy.url)
-        assert post(target_of(f"{receiver.url}/"), {}, b"{}", WAY).status == 204
+        assert post_body(parse_target(f"{receiver.url}/"), {}, b"{}", WAY).status == 204
         assert (len(receiver.seen), len(proxy.seen)) == (1, 0)
 
 
@@ -81,21 +83,21 @@ def test_a_name_is_resolved_once_and_exactly_that_address_is_dialled() -> None:
 
     with receivers.running() as receiver:
         port = receiver.url.rpartition(":")[2]
-        target = target_of(f"http://receiver.test:{port}/")
-        assert post(target, {}, b"{}", Way(LOOPBACK, 5.0, rebinding)).status == 204
+        target = parse_target(f"http://receiver.test:{port}/")
+        assert post_body(target, {}, b"{}", Way(LOOPBACK, 5.0, rebinding)).status == 204
         assert asked == ["receiver.test"]
         assert receiver.seen[0].headers["host"] == f"receiver.test:{port}"
         with pytest.raises(NotSent, match=r"169\.254\.169\.254 is a link-local address"):
-            post(target, {}, b"{}", Way(LOOPBACK, 5.0, rebinding))
+            post_body(target, {}, b"{}", Way(LOOPBACK, 5.0, rebinding))
 
 
 def test_a_name_that_was_public_and_is_not_any_more_is_not_dialled() -> None:
     with receivers.running() as receiver:
         port = receiver.url.rpartition(":")[2]
         for named in addresses.NAMES:
-            target = target_of(f"https://receiver.test:{port}/")
+            target = parse_target(f"https://receiver.test:{port}/")
             with pytest.raises(NotSent):
-                post(
+                post_body(
                     target,
                     {},
                     b"{}",
@@ -116,11 +118,13 @@ def test_tls_asks_for_the_name_though_the_address_is_dialled(
     with receivers.running(context) as receiver:
         port = receiver.url.rpartition(":")[2]
         with pytest.raises(NotSent, match="certificate is not trusted"):
-            post(target_of(f"https://receiver.test:{port}/"), {}, b"{}", way)
+            post_body(parse_target(f"https://receiver.test:{port}/"), {}, b"{}", way)
         monkeypatch.setattr(guarded_http, "_load_tls_context", lambda: trust)
-        assert post(target_of(f"https://receiver.test:{port}/"), {}, b"{}", way).status == 204
+        assert (
+            post_body(parse_target(f"https://receiver.test:{port}/"), {}, b"{}", way).status == 204
+        )
         with pytest.raises(NotSent, match="certificate is not trusted"):
-            post(target_of(f"https://other.test:{port}/"), {}, b"{}", way)
+            post_body(parse_target(f"https://other.test:{port}/"), {}, b"{}", way)
     assert asked == ["receiver.test", "receiver.test", "other.test"]
 
 
@@ -144,7 +148,7 @@ def test_an_answer_that_drips_ends_at_the_deadline(first: bytes) -> None:
         receivers.dripping(lambda: _forever(first)) as url,
         pytest.raises(NotSent, match="within 1 s"),
     ):
-        post(target_of(url), {}, b"{}", SHORT)
+        post_body(parse_target(url), {}, b"{}", SHORT)
 
 
 @pytest.mark.parametrize(
@@ -159,10 +163,10 @@ def test_an_answer_that_drips_ends_at_the_deadline(first: bytes) -> None:
 )
 def test_what_speaks_no_http_is_told_in_a_sentence(answer: bytes) -> None:
     with receivers.dripping(lambda: iter([answer])) as url, pytest.raises(NotSent) as told:
-        post(target_of(url), {}, b"{}", WAY)
+        post_body(parse_target(url), {}, b"{}", WAY)
     assert str(told.value).startswith("The receiver") and str(told.value).isprintable()
 
 
 def test_nobody_there_is_told_in_a_sentence() -> None:
     with pytest.raises(NotSent, match="cannot be reached: Connection refused"):
-        post(target_of("http://127.0.0.1:1/"), {}, b"{}", WAY)
+        post_body(parse_target("http://127.0.0.1:1/"), {}, b"{}", WAY)

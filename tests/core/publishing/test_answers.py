@@ -12,7 +12,7 @@ from core.database.tables import Part, Result, Task
 from core.execution.prepare import prepare_job
 from core.ingest.answers import Place, open_answers, unseal_file
 from core.learning.evaluation import stored_predictions
-from core.learning.problems.class_answers import answers_of
+from core.learning.problems.class_answers import predict_answers
 from core.publishing import publish as publishing
 from core.publishing.publish import publish_result
 from core.retention.answers import remove_predictions
@@ -49,7 +49,7 @@ def answers_for(version: int, task: int) -> Any:
     scores = torch.randn(
         IMAGES, 2 * version, generator=torch.Generator().manual_seed(100 * version + task)
     )
-    return answers_of(scores, torch.zeros(IMAGES, dtype=torch.int64), 1.0)
+    return predict_answers(scores, torch.zeros(IMAGES, dtype=torch.int64), 1.0)
 
 
 def learn(desk: Desk, model: str) -> dict[int, bytes]:

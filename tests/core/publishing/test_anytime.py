@@ -42,7 +42,7 @@ def best(desk: Any, correct: int, *, step: int = 3, content: str = "weights") ->
 
 
 def register(desk: Any, claim: Any, correct: int, **values: Any) -> None:
-    anytime.register(desk.db, desk.store, claim, best(desk, correct, **values))
+    anytime.register_best_state(desk.db, desk.store, claim, best(desk, correct, **values))
 
 
 def stored(desk: Any, job_id: str, name: str) -> bytes:
@@ -135,7 +135,7 @@ def test_a_folder_that_is_incomplete_is_refused(desk: Any, job: Any) -> None:
     folder = best(desk, 5)
     (folder / "parts" / "head.safetensors").unlink()
     with pytest.raises(ValueError, match="head"):
-        anytime.register(desk.db, desk.store, job[1], folder)
+        anytime.register_best_state(desk.db, desk.store, job[1], folder)
     assert desk.keys("anytime/") == []
 
 
@@ -167,7 +167,7 @@ def test_it_goes_at_once_when_its_failed_job_cannot_be_retried(
 ) -> None:
     job_id, claim = job
     register(desk, claim, 5)
-    claims.fail(desk.db, claim, "code", "x")
+    claims.fail_job(desk.db, claim, "code", "x")
     with desk.db.write() as session:
         row = session.get_one(Job, job_id)
         if gone == "model":

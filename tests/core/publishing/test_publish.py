@@ -257,12 +257,12 @@ def test_version_numbers_have_no_gaps_whatever_fails_between(desk: Any) -> None:
     model = desk.model()
     assert learn(desk, model) == 1
     desk.submit(model)
-    claims.fail(desk.db, desk.claim(), "code", "x")
+    claims.fail_job(desk.db, desk.claim(), "code", "x")
     desk.submit(model)
     claim = desk.claim()
     with pytest.raises(ValueError, match="complete result"):
         publish_result(desk.db, desk.store, claim, desk.folder / "nothing")
-    claims.fail(desk.db, claim, "code", "x")
+    claims.fail_job(desk.db, claim, "code", "x")
     assert learn(desk, model) == 2
 
 

@@ -54,7 +54,7 @@ def write(folder: Path) -> Path:
 def begin(office: Office) -> str:
     base = rebase.Asked({"model": "other", "version": 0})
     try:
-        found = rebase.begin(office.resources, office.actor, "birds", base)[0]
+        found = rebase.begin_rebase(office.resources, office.actor, "birds", base)[0]
     except (WrongState, NameTaken) as error:
         return error.code
     return found["new"]["name"]
@@ -63,7 +63,7 @@ def begin(office: Office) -> str:
 def finish(office: Office, model: str) -> str:
     try:
         decision = rebase_finish.Decision(missing="allow")
-        rebase_finish.finish(office.db, office.blobs, office.actor, model, decision)
+        rebase_finish.finish_rebase(office.db, office.blobs, office.actor, model, decision)
     except (WrongState, NotFound) as error:
         return error.code
     return "moved"

@@ -88,7 +88,7 @@ def test_a_stored_recipe_resolves_to_itself_and_the_job_process_takes_it(case: J
     read = Recipe.model_validate(case["recipe"]).model_dump(mode="json")
     assert in_words_of_before(read) == case["recipe"]
     hyper = dict(case["recipe"]["method"])
-    method = registry.get(hyper.pop("name"))
+    method = registry.get_method(hyper.pop("name"))
     known = method.Hyper.model_validate(hyper).model_dump(mode="json", by_alias=True)
     assert in_words_of_before({"method": known}) == {"method": hyper}
 

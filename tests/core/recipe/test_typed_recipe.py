@@ -130,7 +130,7 @@ def typed(recipe: dict[str, Any]) -> dict[str, Any]:
     """A complete recipe as the job process reads it, written again."""
     read = Recipe.model_validate(recipe)
     hyper = {key: value for key, value in read.method.items() if key != "name"}
-    kept = registry.get(read.method["name"]).Hyper.model_validate(hyper)
+    kept = registry.get_method(read.method["name"]).Hyper.model_validate(hyper)
     method = {"name": read.method["name"], **kept.model_dump(mode="json", by_alias=True)}
     return {**read.model_dump(mode="json"), "method": method}
 

@@ -28,7 +28,7 @@ from core.lineage import lineage as model_line
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.judgement import judge_version
 from core.lineage.outlook import build_outlook
-from core.lineage.row import best_before
+from core.lineage.row import find_best_before
 from core.models import models
 from core.requests import audit
 from core.requests.actor import Actor, find_model
@@ -139,7 +139,7 @@ READS: Reads = {
     "a model by name": lambda db: models_read(db, OWNER),
     "a model by name, for an administrator": lambda db: models_read(db, ADMIN),
     "tasks": lambda db: tasks.list_tasks(db, OWNER, MODEL, 3, None),
-    "a task": lambda db: tasks.read(db, OWNER, MODEL, 2),
+    "a task": lambda db: tasks.read_task(db, OWNER, MODEL, 2),
     "versions": lambda db: versions.list_versions(db, OWNER, MODEL, limit=3, cursor=None),
     "a version": lambda db: versions.get_version(db, OWNER, MODEL, "latest"),
     "files": lambda db: versions.list_files(db, OWNER, MODEL, "1", limit=50, cursor=None),
@@ -161,13 +161,13 @@ READS: Reads = {
     "audit since a time": lambda db: trail(db, since=4e9, newest_first=True),
     "results": lambda db: versions.list_results(db, OWNER, MODEL, "1", limit=3, cursor=None),
     "bases": lambda db: bases.list_bases(db, OWNER, limit=3, cursor=None),
-    "usage": lambda db: usage_lists.by_model(db, ADMIN, limit=3, cursor=None),
-    "usage of owners": lambda db: usage_lists.by_owner(db, ADMIN, limit=3, cursor=None),
+    "usage": lambda db: usage_lists.list_usage_by_model(db, ADMIN, limit=3, cursor=None),
+    "usage of owners": lambda db: usage_lists.list_usage_by_owner(db, ADMIN, limit=3, cursor=None),
     "digests in use": lambda db: in_use(db),
     "claim": lambda db: claim.complete_stop(db, claim.claim_job(db, "one", 60.0)),  # type: ignore[arg-type]
-    "reap": lambda db: claim.reap_expired(db),
+    "reap": lambda db: claim.reap_expired_jobs(db),
     "ring": lambda db: sweep.find_unrung(db),
-    "uploads to sweep": lambda db: upload_removal.forget_old(db, EMPTY),
+    "uploads to sweep": lambda db: upload_removal.delete_forgotten_uploads(db, EMPTY),
     "archives in use": lambda db: archives_in_use(db),
     "states to sweep": lambda db: sweep._sweep_states(
         db, EMPTY, Settings(), "snapshot", "snapshots/"
@@ -194,14 +194,16 @@ def listed_by_kind(db: Database, actor: Actor, state: str | None = None) -> obje
 def models_read(db: Database, actor: Actor) -> object:
     with db.read() as session:
         row = find_model(session, actor, "model-0")
-        return models.aliases_of(session, [row.id])
+        return models.read_aliases(session, [row.id])
 
 
 def archives_in_use(db: Database) -> object:
     with db.read() as session:
-        archives.find_used(session, ["archives/" + id_of("tsk", 0), "archives/" + id_of("job", 0)])
-        archives.list_used_after(session, "", "archives/", 5)
-        return archives.sha256_of(session, "archives/" + id_of("job", 0))
+        archives.find_used_archives(
+            session, ["archives/" + id_of("tsk", 0), "archives/" + id_of("job", 0)]
+        )
+        archives.list_used_archives_after(session, "", "archives/", 5)
+        return archives.find_archive_digest(session, "archives/" + id_of("job", 0))
 
 
 def waiting(db: Database) -> object:
@@ -225,7 +227,7 @@ def summarised(db: Database) -> object:
 
 
 def with_attention(db: Database, model: str, kind: str) -> object:
-    answer = models.read(db, CATALOGUE, OWNER, model)
+    answer = models.read_model(db, CATALOGUE, OWNER, model)
     assert kind in {entry["kind"] for entry in answer["attention"]}
     return answer
 
@@ -233,12 +235,12 @@ def with_attention(db: Database, model: str, kind: str) -> object:
 def ahead(db: Database, model: str) -> object:
     with db.read() as session:
         row = find_model(session, OWNER, model)
-        return build_outlook(session, row, model_line.start_of(session, row))
+        return build_outlook(session, row, model_line.find_next_start(session, row))
 
 
 def in_use(db: Database) -> object:
     with db.read() as session:
-        return references.find_used(session, ["0" * 64, "d" * 52 + "100000000000"])
+        return references.find_used_digests(session, ["0" * 64, "d" * 52 + "100000000000"])
 
 
 def judged(db: Database) -> object:
@@ -250,7 +252,7 @@ def judged(db: Database) -> object:
 def best(db: Database) -> object:
     with db.read() as session:
         version = find_version(session, find_model(session, OWNER, MODEL), "latest")
-        return best_before(session, version, list_taught_tasks(version.manifest))
+        return find_best_before(session, version, list_taught_tasks(version.manifest))
 
 
 @pytest.fixture(scope="module")

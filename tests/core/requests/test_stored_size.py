@@ -40,7 +40,7 @@ def test_a_change_of_a_recipe_keeps_no_nulls_of_it_or_of_what_was_stored_before(
 ) -> None:
     with office.db.write() as session:
         session.get_one(Model, model).recipe = {"method": None, "x" * 1000: None, "seed": 7}
-    models.change(
+    models.change_model(
         office.db, CATALOGUE, office.actor, model, {"recipe": {**JUNK, "optimizer": None}}
     )
     assert _model(office.db).recipe == {"preset": "from-random", "seed": 7, "epochs": 3}
@@ -63,7 +63,7 @@ def test_a_reset_balances_batches_only_of_models_that_were_created_so(
 ) -> None:
     with office.db.write() as session:
         session.get_one(Model, model).recipe = before
-    models.change(office.db, CATALOGUE, office.actor, model, {"recipe": patch})
+    models.change_model(office.db, CATALOGUE, office.actor, model, {"recipe": patch})
     assert _model(office.db).recipe.get("balanced_batches", False) is after
 
 
@@ -78,7 +78,7 @@ def test_a_recipe_larger_than_recipes_may_be_is_refused_with_its_size(
     large = {"x" * MAX_RECIPE_BYTES: None}
     for ask in (
         lambda: office.create("a", recipe=large),
-        lambda: models.change(office.db, CATALOGUE, office.actor, model, {"recipe": large}),
+        lambda: models.change_model(office.db, CATALOGUE, office.actor, model, {"recipe": large}),
         lambda: stored_override(CATALOGUE, large),
     ):
         with pytest.raises(InvalidRecipe, match=f"{MAX_RECIPE_BYTES} bytes; this one has"):
@@ -106,7 +106,7 @@ def test_a_row_of_the_audit_trail_is_bounded_and_names_what_it_leaves_out(
         "recipe": {f"{number:04}{'x' * 100}": None for number in range(300)},
         "on_held": "continue",
     }
-    models.change(office.db, CATALOGUE, office.actor, model, patch)
+    models.change_model(office.db, CATALOGUE, office.actor, model, patch)
     with office.db.read() as session:
         kept = session.scalars(select(Audit.data).order_by(Audit.id.desc()).limit(1)).one()
     assert kept["left_out"] == ["on_held", "recipe"] and kept["bytes"] > MAX_DATA_BYTES

@@ -144,7 +144,7 @@ def test_a_failed_job_keeps_no_snapshot_with_images_that_were_deleted_since(
     job = desk.submit(model)
     claim = desk.claim()
     desk.register(claim, "images of task 1")
-    claims.fail(desk.db, claim, "code", "x")
+    claims.fail_job(desk.db, claim, "code", "x")
     if erased:
         delete_data(desk, model, 1)
     desk.sweep()

@@ -86,7 +86,7 @@ class House:
     def base(self, kind: type[Blobs]) -> None:
         network = bases.Network(MLP, Images(IMAGE, None), "mlp", EXPECTED)
         resources = Resources(self.db, self.blobs(kind), CATALOGUE)
-        bases.create(resources, self.settings, self.actor, network, self.file())
+        bases.create_base(resources, self.settings, self.actor, network, self.file())
 
     def submit(self, session: Session, state: str) -> None:
         """The rows of a task and its job."""
@@ -97,7 +97,7 @@ class House:
     def deleter(self) -> threading.Thread:
         """A thread that deletes the model, and has begun."""
         arguments = (self.db, self.store, self.blobs(), self.actor, "m")
-        thread = threading.Thread(target=model_deletion.delete, args=arguments)
+        thread = threading.Thread(target=model_deletion.delete_model, args=arguments)
         thread.start()
         thread.join(0.1)
         assert thread.is_alive()

@@ -92,7 +92,7 @@ def held_and_skipped(desk: Any) -> Callable[[], bool]:
 
 def failed_and_stopping(desk: Any) -> Callable[[], bool]:
     desk.submit(desk.model(on_failed="stop"))
-    claims.fail(desk.db, desk.claim(), "code", "x")
+    claims.fail_job(desk.db, desk.claim(), "code", "x")
     return kept(desk)
 
 
@@ -111,7 +111,7 @@ def published_and_not_kept(desk: Any) -> Callable[[], bool]:
 
 def failed(desk: Any) -> Callable[[], bool]:
     desk.submit(desk.model())
-    claims.fail(desk.db, desk.claim(), "code", "x")
+    claims.fail_job(desk.db, desk.claim(), "code", "x")
     return kept(desk)
 
 
@@ -168,7 +168,7 @@ def archive_of_a_committed_dataset(desk: Any) -> Callable[[], bool]:
 
 def archive_of_a_rejected_batch(desk: Any) -> Callable[[], bool]:
     look = archive(desk)
-    claims.reject(desk.db, desk.claim(), Rejected("bad"))
+    claims.reject_job(desk.db, desk.claim(), Rejected("bad"))
     return look
 
 
@@ -191,7 +191,7 @@ def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
             }
             desk.set(job, anytime=StoredAnytime.from_json(best))
         if end == "failed":
-            claims.fail(desk.db, claim, "code", "x")
+            claims.fail_job(desk.db, claim, "code", "x")
         elif end in ("cancelled", "paused"):
             with desk.db.write() as session:
                 change_state(
@@ -244,7 +244,7 @@ def event(state: str) -> Callable[[Any], Callable[[], bool]]:
     def make(desk: Any) -> Callable[[], bool]:
         job = desk.submit(desk.model())
         if state == "failed":
-            claims.fail(desk.db, desk.claim(), "code", "x")
+            claims.fail_job(desk.db, desk.claim(), "code", "x")
         with desk.db.write() as session:
             session.add(Event(job_id=job, type="log", data={}, at=desk.db.now(session)))
         return lambda: bool(desk.all(Event, type="log"))

@@ -71,7 +71,7 @@ class Line(RuleBasedStateMachine):
             "image": {"size": 8},
         }  # fmt: skip
         service = Resources(self.desk.db, self.desk.blobs, CATALOGUE)
-        made, _ = models.create(service, self.actor, given)
+        made, _ = models.create_model(service, self.actor, given)
         self.scenario, self.model = scenario, str(made["id"])
         self.sent = 0
         self.claimed: Claim | None = None
@@ -128,7 +128,7 @@ class Line(RuleBasedStateMachine):
     def retry(self, pick: int) -> None:
         job = self.pick(self.rows(Job), pick)
         if job is not None:
-            self.ask(lambda: retries.retry(self.desk.db, CATALOGUE, self.actor, job.id, None))
+            self.ask(lambda: retries.retry_job(self.desk.db, CATALOGUE, self.actor, job.id, None))
 
     @rule(pick=st.integers(0, 9), how=st.sampled_from(["continue", "discard", "relearn"]))
     def settle(self, pick: int, how: str) -> None:
@@ -147,7 +147,8 @@ class Line(RuleBasedStateMachine):
         *_, noun, name, verb = f"{asked['path']}/".rstrip("/").split("/")
         if noun == "jobs":
             self.ask(
-                lambda: retries.retry(self.desk.db, CATALOGUE, self.actor, name, None), granted=True
+                lambda: retries.retry_job(self.desk.db, CATALOGUE, self.actor, name, None),
+                granted=True,
             )
         elif noun == "aliases" or asked["method"] == "PUT":
             self.put(asked["body"]["version"], granted=True)
@@ -158,7 +159,7 @@ class Line(RuleBasedStateMachine):
     def roll_back(self, pick: int | None) -> None:
         version = None if pick is None else pick % (len(self.rows(Version)) + 1)
         self.move(
-            lambda: aliases.rollback(
+            lambda: aliases.roll_alias_back(
                 self.desk.db,
                 self.actor,
                 self.model,
@@ -196,7 +197,7 @@ class Line(RuleBasedStateMachine):
         to=st.sampled_from(["stop", "continue"]),
     )
     def change(self, name: str, to: str) -> None:
-        models.change(self.desk.db, CATALOGUE, self.actor, self.model, {name: to})
+        models.change_model(self.desk.db, CATALOGUE, self.actor, self.model, {name: to})
 
     # The worker.
 
@@ -265,9 +266,9 @@ class Line(RuleBasedStateMachine):
         if how == "reject" and claim.state is not State.VALIDATING:
             how = "fail"
         ways: dict[str, Callable[[], object]] = {
-            "fail": lambda: claims.fail(db, claim, "code", "no"),
-            "reject": lambda: claims.reject(db, claim, Rejected("Not one.")),
-            "requeue": lambda: claims.requeue(db, claim, "died"),
+            "fail": lambda: claims.fail_job(db, claim, "code", "no"),
+            "reject": lambda: claims.reject_job(db, claim, Rejected("Not one.")),
+            "requeue": lambda: claims.requeue_dead_attempt(db, claim, "died"),
             "stopped": lambda: claims.complete_stop(db, claim),
         }
         try:
@@ -380,7 +381,7 @@ class Line(RuleBasedStateMachine):
     def covers(self, number: int) -> set[int]:
         with self.desk.db.read() as session:
             model = session.get_one(Model, self.model)
-            version = lineage.version_of(session, model, number)
+            version = lineage.find_numbered_version(session, model, number)
             assert version is not None
             return set(version.manifest.tasks)
 
@@ -393,7 +394,7 @@ class Line(RuleBasedStateMachine):
     def attention(self) -> list[Any]:
         with self.desk.db.read() as session:
             model = session.get_one(Model, self.model)
-            return attention.of_models(session, [model]).get(self.model, [])
+            return attention.list_attention_items(session, [model]).get(self.model, [])
 
     def open_tasks(self) -> set[int]:
         return {job.task_number for job in self.rows(Job) if State(job.state) in UNFINISHED}
@@ -463,7 +464,7 @@ class Line(RuleBasedStateMachine):
         if how == "relearn":
             resources = Resources(self.desk.db, self.desk.blobs, CATALOGUE)
             return settling.relearn_task(resources, self.actor, self.model, number, None)
-        do = settling.go_on if how == "continue" else settling.discard_task
+        do = settling.continue_without_task if how == "continue" else settling.discard_task
         return do(self.desk.db, self.actor, self.model, number, "seen")
 
     def put(self, version: int, *, reason: str | None = "seen", granted: bool = False) -> None:

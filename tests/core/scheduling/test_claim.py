@@ -119,9 +119,9 @@ def test_reaping_takes_only_jobs_whose_lease_ran_out(desk: Any) -> None:
     dead, alive = desk.submit(desk.model()), desk.submit(desk.model())
     first, second = desk.claim(), desk.claim()
     desk.expire(first if first.job_id == dead else second)
-    assert claims.reap_expired(desk.db) == [dead]
+    assert claims.reap_expired_jobs(desk.db) == [dead]
     assert (desk.state(dead), desk.state(alive)) == (State.QUEUED, State.RUNNING)
-    assert claims.reap_expired(desk.db) == []
+    assert claims.reap_expired_jobs(desk.db) == []
 
 
 @pytest.mark.both_databases
@@ -136,7 +136,7 @@ def test_jobs_of_a_dead_worker_are_taken_before_their_lease_is_over_with_a_strik
     assert (desk.state(dead), desk.state(other)) == (State.QUEUED, State.RUNNING)
     assert desk.job(dead).strikes == 1
     with pytest.raises(LeaseLost):
-        claims.requeue(desk.db, claim, "it lives after all")
+        claims.requeue_dead_attempt(desk.db, claim, "it lives after all")
     assert claims.reap_worker(desk.db, "dead") == []
 
 
@@ -152,7 +152,7 @@ def test_a_stop_that_was_asked_for_is_granted_however_the_attempt_ends(
     if how == "reap":
         desk.lose(claim)
     elif how == "requeue":
-        claims.requeue(desk.db, claim, "died")
+        claims.requeue_dead_attempt(desk.db, claim, "died")
     else:
         getattr(claims, how)(desk.db, claim)
     assert desk.state(job_id) is ends
@@ -171,7 +171,7 @@ def test_the_third_lost_attempt_fails_the_job(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     for expected in (State.QUEUED, State.QUEUED, State.FAILED):
         desk.expire(desk.claim())
-        claims.reap_expired(desk.db)
+        claims.reap_expired_jobs(desk.db)
         assert desk.state(job_id) is expected
     assert desk.job(job_id).error["kind"] == "lost"
     assert desk.job(job_id).finished_at is not None
@@ -182,16 +182,16 @@ def test_a_snapshot_since_the_claim_clears_the_strikes(desk: Any) -> None:
     for _ in range(6):
         claim = desk.claim()
         desk.register(claim)
-        claims.requeue(desk.db, claim, "killed")
+        claims.requeue_dead_attempt(desk.db, claim, "killed")
     assert desk.state(job_id) is State.QUEUED
     for _ in range(3):
-        claims.requeue(desk.db, desk.claim(), "killed at once")
+        claims.requeue_dead_attempt(desk.db, desk.claim(), "killed at once")
     assert desk.state(job_id) is State.FAILED
 
 
 def test_an_outage_is_no_strike_and_puts_the_job_off(desk: Any) -> None:
     job_id = desk.submit(desk.model())
-    claims.requeue(desk.db, desk.claim(), "store out", counts=False)
+    claims.requeue_dead_attempt(desk.db, desk.claim(), "store out", counts=False)
     assert desk.job(job_id).strikes == 0
     assert claims.claim_job(desk.db, "w", 60) is None
 
@@ -200,7 +200,7 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
     job_id = desk.submit(desk.model(), decoded=False)
     report = {"rejected": [{"path": "x", "reason": "empty"}], "rejected_count": 1}
     problem = Rejected("All images are broken.", extra={"report": report})
-    assert claims.reject(desk.db, desk.claim(), problem) is State.REJECTED
+    assert claims.reject_job(desk.db, desk.claim(), problem) is State.REJECTED
     assert desk.job(job_id).error["code"] == "batch-rejected"
     assert desk.task(job_id).report == report
     said = desk.messages(job_id)
@@ -211,10 +211,10 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
     ("end", "more"),
     [
         (claims.complete_stop, ()),
-        (claims.requeue, ("x",)),
-        (claims.fail, ("code", "x")),
-        (claims.reject, (Rejected("x"),)),
-        (claims.finish, (Done({"valid": True}),)),
+        (claims.requeue_dead_attempt, ("x",)),
+        (claims.fail_job, ("code", "x")),
+        (claims.reject_job, (Rejected("x"),)),
+        (claims.finish_job, (Done({"valid": True}),)),
     ],
 )
 def test_a_worker_that_lost_its_lease_cannot_end_the_job(
@@ -232,7 +232,7 @@ def test_a_worker_that_lost_its_lease_cannot_end_the_job(
 
 def test_every_change_of_state_is_an_event_with_a_new_revision(desk: Any) -> None:
     job_id, claim = desk.begin(decoded=False)
-    claims.fail(desk.db, claim, "code", "x")
+    claims.fail_job(desk.db, claim, "code", "x")
     states = [event.data["state"] for event in desk.all(Event, job_id=job_id, type="state")]
     assert states == ["validating", "failed"]
     assert desk.job(job_id).revision == 3
@@ -269,7 +269,7 @@ def test_many_workers_never_share_a_model(desk: Any) -> None:
             threading.Event().wait(0.002)
             with guard:
                 running.discard(claim.model_id)
-            claims.fail(desk.db, claim, "code", "done")
+            claims.fail_job(desk.db, claim, "code", "done")
 
     run_at_once(worker, ["w0", "w1", "w2", "w3"])
     assert not errors

@@ -24,7 +24,7 @@ from core.tasks import tasks
 from core.upkeep import consistency, sweep
 from core.upkeep.scrub import Scrubber
 from core.uploads import upload_removal
-from core.usage.usage_sums import per_model
+from core.usage.usage_sums import sum_usage_by_model
 from tests.core.rows import make_part_row
 
 
@@ -34,7 +34,7 @@ def order(desk: Any, count: int) -> list[str]:
     for _ in range(count):
         found = desk.claim()
         claimed.append(found.job_id)
-        claims.fail(desk.db, found, "code", "done")
+        claims.fail_job(desk.db, found, "code", "done")
     return claimed
 
 
@@ -119,7 +119,7 @@ def test_a_kind_that_this_code_does_not_know_is_left_to_others(desk: Any) -> Non
 def test_a_finished_check_keeps_its_report_and_its_lines_come_before_its_end(desk: Any) -> None:
     check = desk.check(desk.model())
     done = Done({"valid": True}, [("info", "All is well.")])
-    assert claims.finish(desk.db, desk.claim(), done) is State.SUCCEEDED
+    assert claims.finish_job(desk.db, desk.claim(), done) is State.SUCCEEDED
     assert desk.job(check).report == {"valid": True}
     assert desk.job(check).fence is None
     told = [event.data for event in desk.all(Event, job_id=check)]
@@ -131,7 +131,7 @@ def test_a_check_that_is_being_cancelled_is_not_finished(desk: Any) -> None:
     claim = desk.claim()
     desk.act(check, Action.CANCEL)
     with pytest.raises(WrongState):
-        claims.finish(desk.db, claim, Done({"valid": True}))
+        claims.finish_job(desk.db, claim, Done({"valid": True}))
     assert claims.complete_stop(desk.db, claim) is State.CANCELLED
 
 
@@ -140,7 +140,7 @@ def test_three_lost_attempts_fail_a_check_and_stop_no_line(desk: Any) -> None:
     check = desk.check(model)
     for _ in range(claims.MAX_STRIKES):
         desk.expire(desk.claim())
-        assert claims.reap_expired(desk.db) == [check]
+        assert claims.reap_expired_jobs(desk.db) == [check]
     assert desk.state(check) is State.FAILED
     assert desk.job(check).error["code"] == "job-lost"
     job = desk.submit(model)
@@ -156,7 +156,7 @@ def test_a_rejected_check_says_why_and_touches_no_task(desk: Any) -> None:
         "rejected_count": 1,
     }
     claim = next(c for c in (desk.claim(), desk.claim()) if c.job_id == check)
-    claims.reject(
+    claims.reject_job(
         desk.db, claim, Rejected("Not one image could be decoded.", extra={"report": found})
     )
     row = desk.job(check)
@@ -173,7 +173,7 @@ def test_a_check_that_is_refused_before_decoding_keeps_what_names_and_sizes_show
     desk: Any,
 ) -> None:
     check = desk.check(desk.model())
-    claims.reject(desk.db, desk.claim(), Rejected("A class that the model does not know."))
+    claims.reject_job(desk.db, desk.claim(), Rejected("A class that the model does not know."))
     assert (desk.job(check).report["valid"], desk.job(check).report["media_type"]) == (False, "zip")
 
 
@@ -186,10 +186,12 @@ def test_the_upload_of_a_check_goes_when_it_is_over_and_not_before(
     if by_a_sweep:
         desk.store.put_bytes("archives/job_nobody", b"left by a crash")
     for _ in range(2):
-        desk.sweep(grace_days=0) if by_a_sweep else upload_removal.forget_old(desk.db, desk.store)
+        desk.sweep(grace_days=0) if by_a_sweep else upload_removal.delete_forgotten_uploads(
+            desk.db, desk.store
+        )
         assert desk.keys("archives/") == [f"archives/{open_one}"]
     assert desk.job(over).archive_key is None
-    upload_removal.forget(desk.db, desk.store, open_one)
+    upload_removal.delete_finished_upload(desk.db, desk.store, open_one)
     assert desk.keys("archives/") == [f"archives/{open_one}"]
 
 
@@ -197,9 +199,9 @@ def test_the_upload_of_a_check_is_named_for_the_operator(desk: Any) -> None:
     check = desk.check(desk.model())
     named = {one.key: one for one in consistency.iterate_named(desk.db)}
     assert named[f"archives/{check}"].by == f"archive of {check}"
-    assert consistency.check(desk.db, desk.store, desk.settings, verify=True) == []
+    assert consistency.check_consistency(desk.db, desk.store, desk.settings, verify=True) == []
     desk.store.put_bytes(f"archives/{check}", b"zap")
-    found = consistency.check(desk.db, desk.store, desk.settings, verify=True)
+    found = consistency.check_consistency(desk.db, desk.store, desk.settings, verify=True)
     assert [(drift.kind, drift.object) for drift in found] == [("digest", f"archives/{check}")]
 
 
@@ -221,11 +223,11 @@ def test_the_upload_of_a_check_counts_among_the_bytes_of_its_model(desk: Any) ->
 
     def counted() -> int:
         with desk.db.read() as session:
-            return int(per_model(session, Model.id == model)[model]["bytes"]["archives"])
+            return int(sum_usage_by_model(session, Model.id == model)[model]["bytes"]["archives"])
 
     assert counted() == 12
     desk.act(check, Action.CANCEL)
-    upload_removal.forget(desk.db, desk.store, check)
+    upload_removal.delete_finished_upload(desk.db, desk.store, check)
     assert counted() == 5
 
 
@@ -234,7 +236,7 @@ def test_deleting_a_tasks_data_passes_over_a_check_that_runs(desk: Any) -> None:
     job, check = desk.submit(model), desk.check(model)
     other = desk.check(model)
     claim = next(c for c in (desk.claim(), desk.claim(), desk.claim()) if c.job_id == job)
-    claims.fail(desk.db, claim, "code", "no")
+    claims.fail_job(desk.db, claim, "code", "no")
     desk.set(other, state="running")
     tasks.delete_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
     assert desk.task(job).data_deleted_at is not None
@@ -249,7 +251,7 @@ def test_deleting_a_models_memory_leaves_a_check_running(desk: Any) -> None:
     (version,) = desk.all(Version, model_id=model)
     with desk.db.write() as session:
         session.add(make_part_row(version.id, "buffer", "0" * 64, 1))
-    memory.delete(desk.db, desk.store, desk.blobs, desk.actor, model)
+    memory.delete_memory(desk.db, desk.store, desk.blobs, desk.actor, model)
     assert desk.state(check) is State.RUNNING
 
 
@@ -258,12 +260,12 @@ def test_a_deleted_model_cancels_its_checks_and_deletes_their_uploads(desk: Any)
     running, waiting = desk.check(model), desk.check(model)
     claim = desk.claim()
     assert claim.job_id == running
-    model_deletion.delete(desk.db, desk.store, desk.blobs, desk.actor, model)
+    model_deletion.delete_model(desk.db, desk.store, desk.blobs, desk.actor, model)
     assert (desk.state(running), desk.state(waiting)) == (State.CANCELLING, State.CANCELLED)
     assert desk.keys("archives/") == [f"archives/{running}"]
     assert desk.job(waiting).archive_key is None
     claims.complete_stop(desk.db, claim)
-    upload_removal.forget(desk.db, desk.store, running)
+    upload_removal.delete_finished_upload(desk.db, desk.store, running)
     assert desk.keys("archives/") == []
 
 
@@ -271,7 +273,7 @@ def stopped(desk: Any) -> str:
     """A model whose line waits, since a task failed."""
     model = desk.model(on_failed="stop")
     desk.submit(model)
-    claims.fail(desk.db, desk.claim(), "code", "no")
+    claims.fail_job(desk.db, desk.claim(), "code", "no")
     return str(model)
 
 

@@ -36,7 +36,7 @@ def failed_and_waiting(desk: Any) -> tuple[str, str]:
     """A job that failed, and the next one of its model."""
     model = desk.model()
     first, second = desk.submit(model), desk.submit(model)
-    claims.fail(desk.db, desk.claim(), "code", "no")
+    claims.fail_job(desk.db, desk.claim(), "code", "no")
     return first, second
 
 
@@ -47,7 +47,7 @@ def claim_beside_a_retry(desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatc
     locked, thread = claims.lineage.lock_model, None
 
     def retry() -> None:
-        retries.retry(desk.db, CATALOGUE, actor, job, None)
+        retries.retry_job(desk.db, CATALOGUE, actor, job, None)
 
     def locked_late(session: Any, model_id: str) -> Any:
         nonlocal thread
@@ -128,9 +128,9 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                     )
                     publish_result(desk.db, desk.store, claim, result)
                 elif way < 0.85:
-                    claims.fail(desk.db, claim, "code", "no")
+                    claims.fail_job(desk.db, claim, "code", "no")
                 else:
-                    claims.requeue(desk.db, claim, "died")
+                    claims.requeue_dead_attempt(desk.db, claim, "died")
             except (PerennialError, LeaseLost):
                 claims.complete_stop(desk.db, claim)
 
@@ -146,12 +146,12 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
             number, version = draw.randint(1, 8), draw.randint(1, 12)
             job = draw.choice(desk.all(Job, model_id=model)).id
             asks: list[Callable[[], object]] = [
-                lambda: settling.go_on(desk.db, actor, model, number, None),  # noqa: B023
+                lambda: settling.continue_without_task(desk.db, actor, model, number, None),  # noqa: B023
                 lambda: settling.discard_task(desk.db, actor, model, number, None),  # noqa: B023
                 lambda: settling.relearn_task(resources, actor, model, number, None),  # noqa: B023
-                lambda: retries.retry(desk.db, CATALOGUE, actor, job, None),  # noqa: B023
+                lambda: retries.retry_job(desk.db, CATALOGUE, actor, job, None),  # noqa: B023
                 lambda: jobs.apply_action(desk.db, actor, job, Action.CANCEL),  # noqa: B023
-                lambda: aliases.rollback(desk.db, actor, model, "production", given),  # noqa: B023
+                lambda: aliases.roll_alias_back(desk.db, actor, model, "production", given),  # noqa: B023
                 lambda: aliases.follow_lineage(desk.db, actor, model, "production"),  # noqa: B023
                 lambda: aliases.set_alias(
                     desk.db,

@@ -194,9 +194,9 @@ class Protocol(RuleBasedStateMachine):
         db, now = self.desk.db, self.expected[claim.job_id]
         ways: dict[str, Callable[[], object]] = {
             "stopped": lambda: claims.complete_stop(db, claim),
-            "requeue": lambda: claims.requeue(db, claim, "died"),
-            "outage": lambda: claims.requeue(db, claim, "away", counts=False),
-            "fail": lambda: claims.fail(db, claim, "code", "no"),
+            "requeue": lambda: claims.requeue_dead_attempt(db, claim, "died"),
+            "outage": lambda: claims.requeue_dead_attempt(db, claim, "away", counts=False),
+            "fail": lambda: claims.fail_job(db, claim, "code", "no"),
         }
         if now.owner != claim:
             self.lost(ways[how])
@@ -213,9 +213,9 @@ class Protocol(RuleBasedStateMachine):
         if claim is None:
             return
         self.desk.expire(claim)
-        assert claims.reap_expired(self.desk.db) == [claim.job_id]
+        assert claims.reap_expired_jobs(self.desk.db) == [claim.job_id]
         self.ended(claim.job_id, strike=True)
-        assert claims.reap_expired(self.desk.db) == []
+        assert claims.reap_expired_jobs(self.desk.db) == []
 
     @rule(
         pick=st.integers(0, 9),

@@ -94,7 +94,9 @@ def test_memory_that_lacks_again_after_a_snapshot_ends_the_job(desk: Any) -> Non
     for attempt, state in ((1, "queued"), (2, "failed")):
         claim = take(desk, GPU)
         desk.register(claim, f"snapshot of attempt {attempt}")
-        assert claims.lack_memory(desk.db, claim, "out of memory", "72 GB at its peak") == state
+        assert (
+            claims.requeue_for_memory(desk.db, claim, "out of memory", "72 GB at its peak") == state
+        )
     assert desk.job(job_id).error["detail"] == "72 GB at its peak"
 
 
@@ -137,5 +139,5 @@ def test_a_worker_that_begins_learns_since_when_the_database_has_answered(desk: 
         workers.record_presence(session, "dead", Device("cpu"), now - 100, now - 900)
         workers.record_presence(session, "young", Device("cpu"), now - 5, now - 20)
         workers.record_presence(session, "older code", Device("cpu"), now - 5)
-        assert workers.answers_since(session, now - 10, now) == now - 20
-        assert workers.answers_since(session, now - 1, now) is None
+        assert workers.read_database_up_since(session, now - 10, now) == now - 20
+        assert workers.read_database_up_since(session, now - 1, now) is None

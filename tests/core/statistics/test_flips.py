@@ -27,7 +27,7 @@ def test_counts_are_those_of_a_loop_over_images(rows: list[tuple[bool, bool, int
     old, new = (np.array([row[i] for row in rows], bool) for i in (0, 1))
     assert flips.count_flips(old, new) == slow(rows)
     groups = np.array([row[2] for row in rows], np.int64)
-    found = flips.count_by(groups, 5, old, new)
+    found = flips.count_flips_by_group(groups, 5, old, new)
     assert [Flips(*row) for row in found.tolist()] == [
         slow([r for r in rows if r[2] == g]) for g in range(5)
     ]

@@ -13,9 +13,9 @@ from PIL import Image
 from core.ingest.findings.batch_data import (
     EXAMPLES,
     Earlier,
-    beside_earlier,
+    add_earlier_duplicates,
+    find_near_duplicates,
     measure_balance,
-    near_duplicates,
 )
 from core.ingest.findings.traces import Traces, read_traces, write_traces
 from core.statistics import near
@@ -150,13 +150,13 @@ def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> Non
     images = scenes(12)
     own = Traces(hash_images(images[:6]), hash_images(images[[2, 8]]), [f"a{i}" for i in range(8)])
     repeat = np.zeros(8, np.bool_)
-    found = near_duplicates(own, repeat)
+    found = find_near_duplicates(own, repeat)
     assert found["within"] == {"count": 1, "examples": [{"path": "a6", "like": "a2"}]}
     assert found["held_out"] == found["within"]
     theirs = Traces(
         hash_images(images[[9, 3]]), hash_images(images[[4, 10]]), ["b0", "b1", "b2", "b3"]
     )
-    told = beside_earlier(found, own, iter([Earlier(3, None), Earlier(2, theirs)]))
+    told = add_earlier_duplicates(found, own, iter([Earlier(3, None), Earlier(2, theirs)]))
     assert told["earlier"] == [
         {
             "task": 2,
@@ -171,14 +171,14 @@ def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> Non
 def test_equal_bytes_are_duplicates_and_no_near_ones() -> None:
     same = hash_images(scenes(1)[[0, 0]])
     traces = Traces(same, np.zeros((0, 2), np.uint64), ["a", "b"])
-    assert near_duplicates(traces, np.array([False, True]))["within"]["count"] == 0
+    assert find_near_duplicates(traces, np.array([False, True]))["within"]["count"] == 0
 
 
 def test_examples_are_few_and_counts_whole() -> None:
     many = Traces(
         hash_images(scenes(1)[[0] * 50]), np.zeros((0, 2), np.uint64), [str(i) for i in range(50)]
     )
-    found = near_duplicates(many, np.zeros(50, np.bool_))["within"]
+    found = find_near_duplicates(many, np.zeros(50, np.bool_))["within"]
     assert (found["count"], len(found["examples"])) == (49, EXAMPLES)
 
 

@@ -103,7 +103,7 @@ def test_a_data_model_without_classes_yet_knows_those_of_its_tasks(office: Offic
     office.submit(named(office.folder, 0, "hat"), "first")
     with office.db.read() as session:
         row = session.query(Model).filter_by(name="first").one()
-        assert batch_report.known_classes(session, row) == {"hat"}
+        assert batch_report.list_known_classes(session, row) == {"hat"}
 
 
 def test_warnings_of_look_alikes_are_bounded_and_the_report_is_not() -> None:
@@ -123,7 +123,8 @@ def test_a_check_says_what_it_looked_at_and_what_it_could_not_see(
     assert any("not decoded" in text for text in found["not_checked"])
     assert any("the same image under two classes" in text for text in found["not_checked"])
     assert not any(
-        "decoded" in text for text in batch_report.not_checked(directory("a", encoded=False))
+        "decoded" in text
+        for text in batch_report.list_missing_checks(directory("a", encoded=False))
     )
 
 
@@ -131,7 +132,9 @@ def test_what_becomes_of_equal_images_is_kept_with_the_task(office: Office, mode
     given = replace(batch(office.folder), duplicates_policy="drop")
     answer = office.submit(given)
     assert answer["task"]["report"]["duplicates_policy"] == "drop"
-    assert tasks.read(office.db, office.actor, model, 1)["report"]["duplicates_policy"] == "drop"
+    assert (
+        tasks.read_task(office.db, office.actor, model, 1)["report"]["duplicates_policy"] == "drop"
+    )
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_another_owner_cannot_submit_read_or_cancel(office: Office, model: str) 
     with pytest.raises(NotFound):
         office.submit(1, model, actor=stranger)
     with pytest.raises(NotFound):
-        tasks.read(office.db, stranger, model, 1)
+        tasks.read_task(office.db, stranger, model, 1)
     with pytest.raises(NotFound):
         jobs.apply_action(office.db, stranger, answer["job"]["id"], Action.CANCEL)
     with office.db.read() as session:
@@ -135,24 +135,24 @@ def test_a_cancelled_job_keeps_its_archive_and_can_be_retried(office: Office, mo
         jobs.apply_action(office.db, office.actor, answer["job"]["id"], Action.CANCEL)["state"]
         == "cancelled"
     )
-    assert tasks.read(office.db, office.actor, model, 1)["standing"] == "cancelled"
+    assert tasks.read_task(office.db, office.actor, model, 1)["standing"] == "cancelled"
     assert len(list(office.store.list("archives/"))) == 1
-    again, fresh = retries.retry(office.db, CATALOGUE, office.actor, answer["job"]["id"], None)
+    again, fresh = retries.retry_job(office.db, CATALOGUE, office.actor, answer["job"]["id"], None)
     assert fresh and (again["id"], again["state"]) == (answer["job"]["id"], "queued")
-    assert tasks.read(office.db, office.actor, model, 1)["standing"] == "queued"
+    assert tasks.read_task(office.db, office.actor, model, 1)["standing"] == "queued"
 
 
 def test_an_administrator_finds_a_model_of_any_owner_by_name(office: Office, model: str) -> None:
     admin = Actor(new_id("own"), None, "admin")
-    assert models.read(office.db, CATALOGUE, admin, model)["id"] == model
-    assert models.read(office.db, CATALOGUE, office.actor, "birds")["id"] == model
+    assert models.read_model(office.db, CATALOGUE, admin, model)["id"] == model
+    assert models.read_model(office.db, CATALOGUE, office.actor, "birds")["id"] == model
 
 
 def test_a_batch_with_another_method_is_warned_about(office: Office, model: str) -> None:
     er = CATALOGUE["methods"]["er"]
     catalogue = {**CATALOGUE, "methods": {"er": {**er, "takes": ["buffer"]}, "si": er}}
     office.submit(catalogue=catalogue)
-    models.change(office.db, catalogue, office.actor, model, {"recipe": {"method": "si"}})
+    models.change_model(office.db, catalogue, office.actor, model, {"recipe": {"method": "si"}})
     answer = office.submit(1, catalogue=catalogue)
     assert any("from er to si" in w for w in answer["task"]["warnings"])
 
@@ -182,9 +182,9 @@ def test_a_running_job_starts_again_without_a_task_whose_data_is_deleted(
 
 
 def test_a_job_remembers_the_gate_it_was_submitted_under(office: Office, model: str) -> None:
-    models.change(office.db, CATALOGUE, office.actor, model, {"gate": {"min_acc": 0.5}})
+    models.change_model(office.db, CATALOGUE, office.actor, model, {"gate": {"min_acc": 0.5}})
     answer = office.submit()
-    models.change(office.db, CATALOGUE, office.actor, model, {"gate": {"min_acc": 0.9}})
+    models.change_model(office.db, CATALOGUE, office.actor, model, {"gate": {"min_acc": 0.9}})
     with office.db.read() as session:
         gate = session.get_one(Job, answer["job"]["id"]).gate
     assert gate is not None
@@ -219,8 +219,8 @@ def test_after_a_deletion_the_newest_version_keeps_its_figure_and_later_ones_hav
 
     publish(1, {1: (8, 10)})
     tasks.delete_data(office.db, office.store, office.blobs, office.actor, model, 1)
-    shown = tasks.read(office.db, office.actor, model, 1)
+    shown = tasks.read_task(office.db, office.actor, model, 1)
     assert (shown["accuracy_when_learned"], shown["accuracy_now"]) == (0.8, 0.8)
     publish(2, {2: (9, 10)})
-    shown = tasks.read(office.db, office.actor, model, 1)
+    shown = tasks.read_task(office.db, office.actor, model, 1)
     assert (shown["accuracy_when_learned"], shown["accuracy_now"]) == (0.8, None)

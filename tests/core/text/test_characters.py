@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 
 from core.errors import LabelsInvalid
-from core.ingest.names import label_of
+from core.ingest.names import normalise_label
 from core.tasks.class_names import fold_name
 from core.text import characters
 
@@ -39,7 +39,7 @@ FOUL = {
 @pytest.mark.parametrize("text", FAIR)
 def test_a_name_in_any_living_script_is_kept(text: str) -> None:
     assert characters.clean_name(text) == unicodedata.normalize("NFC", text)
-    assert label_of(text, "here") == unicodedata.normalize("NFC", text)
+    assert normalise_label(text, "here") == unicodedata.normalize("NFC", text)
 
 
 @pytest.mark.parametrize("text", FOUL, ids=ascii)
@@ -53,7 +53,7 @@ def test_a_character_that_cannot_be_seen_is_named_with_its_place(text: str) -> N
 @pytest.mark.parametrize("text", FOUL, ids=ascii)
 def test_a_label_is_as_strict_as_any_name(text: str) -> None:
     with pytest.raises(LabelsInvalid) as refused:
-        label_of(text, "the folder")
+        normalise_label(text, "the folder")
     assert FOUL[text][0] in refused.value.detail
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.text.nearest import find_nearest, paths_of, unknown_field
+from core.text.nearest import find_nearest, list_schema_paths, unknown_field
 
 MODEL = [
     "name",
@@ -80,6 +80,6 @@ def test_paths_go_through_references_and_alternatives() -> None:
         "$defs": {"Size": {"properties": {"width": {}, "again": {"$ref": "#/$defs/Size"}}}},
         "properties": {"image": {"anyOf": [{"$ref": "#/$defs/Size"}, {"type": "null"}]}},
     }
-    found = paths_of(schema)
+    found = list_schema_paths(schema)
     assert found[:3] == ["image", "image.width", "image.again"]
     assert len(found) < 20  # a schema that contains itself ends

@@ -60,15 +60,16 @@ def blobs(desk: Any) -> Blobs:
 
 def check(desk: Any, **options: Any) -> list[tuple[str, str]]:
     return sorted(
-        (d.kind, d.object) for d in consistency.check(desk.db, desk.store, desk.settings, **options)
+        (d.kind, d.object)
+        for d in consistency.check_consistency(desk.db, desk.store, desk.settings, **options)
     )
 
 
 def repaired(desk: Any) -> list[tuple[str, str]]:
     """What is left after a repair, the same after a second one."""
     for _ in range(2):
-        found = consistency.check(desk.db, desk.store, desk.settings, verify=True)
-        consistency.repair(desk.db, desk.store, blobs(desk), desk.settings, found)
+        found = consistency.check_consistency(desk.db, desk.store, desk.settings, verify=True)
+        consistency.repair_consistency(desk.db, desk.store, blobs(desk), desk.settings, found)
     return check(desk, verify=True)
 
 

@@ -34,7 +34,9 @@ def test_what_was_superseded_goes_and_the_registered_snapshot_stays(desk: Any) -
     job_id, claim = desk.begin()
     for _ in range(2):
         desk.register(claim)
-    desk.store.put_bytes(f"{snapshots.prefix_of(job_id)}{claim.fence:08d}-000001/left-over", b"x")
+    desk.store.put_bytes(
+        f"{snapshots.build_snapshot_prefix(job_id)}{claim.fence:08d}-000001/left-over", b"x"
+    )
     desk.sweep()
     assert desk.keys("snapshots/") == sorted(
         desk.job(job_id).snapshot.key + name for name in ("snapshot.json", "tensors.safetensors")
@@ -43,7 +45,7 @@ def test_what_was_superseded_goes_and_the_registered_snapshot_stays(desk: Any) -
 
 def test_a_retry_beats_the_sweep(desk: Any) -> None:
     job_id = desk.submit(desk.model())
-    claims.fail(desk.db, desk.claim(), "code", "x")
+    claims.fail_job(desk.db, desk.claim(), "code", "x")
     desk.set(job_id, finished_at=1.0)
     desk.act(job_id, Action.RETRY)
     desk.sweep()
@@ -145,7 +147,7 @@ def test_a_crash_between_marking_and_deleting_is_repaired(
 
     desk.submit(desk.model(training_data_days=0.0))
     with monkeypatch.context() as patched:
-        patched.setattr(retention, "drop_unused", lambda *_: 1 / 0)
+        patched.setattr(retention, "delete_unused_blobs", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             desk.publish()
     train = desk.all(Task)[0].train_sha256
@@ -190,7 +192,7 @@ def test_what_an_attempt_left_unregistered_goes_when_it_is_over(
     if end == "published":
         desk.publish(claim=claim)
     elif end == "failed":
-        claims.fail(desk.db, claim, "code", "x")
+        claims.fail_job(desk.db, claim, "code", "x")
     else:
         claims.complete_stop(desk.db, claim)
     desk.store.put_bytes(f"{prefix}/{job_id}/{claim.fence:08d}-000001/tensors", b"late")

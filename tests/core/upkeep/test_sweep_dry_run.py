@@ -17,7 +17,7 @@ def litter(desk: Any) -> None:
         desk.submit(model)
         desk.publish({"head": model}, [("new", 1, 1, 2)])
     failed = desk.submit(models[2])
-    claims.fail(desk.db, desk.claim(), "code", "x")
+    claims.fail_job(desk.db, desk.claim(), "code", "x")
     shared = desk.blob("the same test images")
     with desk.db.write() as session:
         for task in session.query(Task):

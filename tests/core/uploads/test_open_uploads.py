@@ -62,7 +62,8 @@ def left_by_a_crash(desk: Any, upload_id: str, days: float) -> str:
 
 def checked(desk: Any, **options: Any) -> list[tuple[str, str]]:
     return [
-        (d.kind, d.object) for d in consistency.check(desk.db, desk.store, desk.settings, **options)
+        (d.kind, d.object)
+        for d in consistency.check_consistency(desk.db, desk.store, desk.settings, **options)
     ]
 
 
@@ -116,12 +117,12 @@ def test_a_check_names_pieces_that_are_missing_short_or_damaged(desk: Any) -> No
         ("missing", missing),
         ("size", short),
     ]
-    consistency.repair(
+    consistency.repair_consistency(
         desk.db,
         desk.store,
         desk.blobs,
         desk.settings,
-        consistency.check(desk.db, desk.store, desk.settings),
+        consistency.check_consistency(desk.db, desk.store, desk.settings),
     )
     assert len(desk.all(Chunk)) == 4  # they are told, and left alone
 
@@ -178,7 +179,7 @@ def test_many_uploads_whose_time_is_over_go_in_few_transactions(
     begun: list[int] = []
     real = desk.db.write
     monkeypatch.setattr(desk.db, "write", lambda: begun.append(1) or real())
-    upload_removal.remove_expired(desk.db, desk.store)
+    upload_removal.remove_expired_uploads(desk.db, desk.store)
     assert len(begun) == 3
     with desk.db.read() as session:
         assert set(session.scalars(select(Upload.id))) == {held, kept}

@@ -60,7 +60,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 @pytest.fixture
 def upload(database: Database, actor: Actor) -> str:
     """An upload of ten bytes."""
-    return uploads.create(database, actor, NewUpload(10), TERMS)[0]["id"]
+    return uploads.create_upload(database, actor, NewUpload(10), TERMS)[0]["id"]
 
 
 def piece(folder: Path, data: bytes) -> Piece:
@@ -71,7 +71,7 @@ def piece(folder: Path, data: bytes) -> Piece:
 
 def send(office: Office, upload: str, at: int, data: bytes) -> int:
     writing = uploads.begin_writing(office.db, office.actor, upload, at)
-    return uploads.append(
+    return uploads.append_piece(
         office.db, office.store, office.actor, writing, piece(office.folder, data), TERMS
     ).offset
 
@@ -91,7 +91,7 @@ def stored(office: Office) -> tuple[set[str], set[str]]:
 @ON_S3
 def test_pieces_make_the_file(office: Office, upload: str) -> None:
     for at, data in ((0, b"abcd"), (4, b"efg"), (7, b"hij")):
-        assert uploads.read(office.db, office.actor, upload).offset == at
+        assert uploads.read_upload(office.db, office.actor, upload).offset == at
         send(office, upload, at, data)
     assert whole_of(office, upload) == b"abcdefghij"
     there, named = stored(office)
@@ -126,7 +126,7 @@ def test_while_one_writes_another_waits_until_it_says_nothing_more(
     uploads.release_lease(office.db, first)
     with pytest.raises(UploadLocked):
         uploads.begin_writing(office.db, office.actor, upload, 0)
-    uploads.append(
+    uploads.append_piece(
         office.db, office.store, office.actor, second, piece(office.folder, b"abcd"), TERMS
     )
     assert send(office, upload, 4, b"efghij") == 10
@@ -150,7 +150,7 @@ def test_a_writer_that_was_taken_for_dead_changes_and_leaves_nothing(
         session.get_one(Upload, upload).held_until = 1.0
     send(office, upload, 0, b"abcdefg")
     with pytest.raises(OffsetMismatch) as refused:
-        uploads.append(
+        uploads.append_piece(
             office.db, office.store, office.actor, slow, piece(office.folder, b"abc"), TERMS
         )
     assert refused.value.extra["offset"] == 7
@@ -177,7 +177,7 @@ def test_many_writers_at_once_make_one_piece(office: Office, upload: str) -> Non
     for thread in threads:
         thread.join()
     won = [one for one in outcomes if isinstance(one, int)]
-    assert len(won) == 1 and uploads.read(office.db, office.actor, upload).offset == won[0]
+    assert len(won) == 1 and uploads.read_upload(office.db, office.actor, upload).offset == won[0]
     there, named = stored(office)
     assert there == named and len(named) == 1
 
@@ -187,25 +187,25 @@ def test_an_upload_that_was_removed_while_one_wrote_is_gone_and_leaves_nothing(
 ) -> None:
     send(office, upload, 0, b"abcd")
     writing = uploads.begin_writing(office.db, office.actor, upload, 4)
-    uploads.delete(office.db, office.store, office.actor, upload)
+    uploads.delete_upload(office.db, office.store, office.actor, upload)
     with pytest.raises(NotFound):
-        uploads.append(
+        uploads.append_piece(
             office.db, office.store, office.actor, writing, piece(office.folder, b"efghij"), TERMS
         )
     assert stored(office) == (set(), set())
     with pytest.raises(NotFound):
-        uploads.delete(office.db, office.store, office.actor, upload)
+        uploads.delete_upload(office.db, office.store, office.actor, upload)
 
 
 def test_a_foreign_owner_finds_nothing_and_an_administrator_all(
     office: Office, upload: str
 ) -> None:
     calls: list[Any] = [
-        lambda who: uploads.read(office.db, who, upload),
+        lambda who: uploads.read_upload(office.db, who, upload),
         lambda who: uploads.release_lease(
             office.db, uploads.begin_writing(office.db, who, upload, 0)
         ),
-        lambda who: uploads.delete(office.db, office.store, who, upload),
+        lambda who: uploads.delete_upload(office.db, office.store, who, upload),
     ]
     for call in calls:
         with pytest.raises(NotFound):
@@ -221,7 +221,7 @@ def test_a_foreign_owner_finds_nothing_and_an_administrator_all(
 )
 def test_what_is_no_id_is_not_found(office: Office, name: str) -> None:
     with pytest.raises(NotFound):
-        uploads.read(office.db, office.actor, name)
+        uploads.read_upload(office.db, office.actor, name)
 
 
 def test_an_upload_whose_time_is_over_is_gone_and_each_byte_gives_it_more(
@@ -231,7 +231,7 @@ def test_an_upload_whose_time_is_over_is_gone_and_each_byte_gives_it_more(
         now = office.db.now(session)
         session.get_one(Upload, upload).expires_at = now + 60
     send(office, upload, 0, b"abcd")
-    assert uploads.read(office.db, office.actor, upload).expires_at > now + 23 * 3600
+    assert uploads.read_upload(office.db, office.actor, upload).expires_at > now + 23 * 3600
     with office.db.write() as session:
         session.get_one(Upload, upload).expires_at = now
     with pytest.raises(NotFound, match="expired"):
@@ -239,13 +239,16 @@ def test_an_upload_whose_time_is_over_is_gone_and_each_byte_gives_it_more(
 
 
 def test_an_owner_has_so_many_uploads_and_is_told_which(office: Office) -> None:
-    made = [uploads.create(office.db, office.actor, NewUpload(1), TERMS)[0]["id"] for _ in range(3)]
+    made = [
+        uploads.create_upload(office.db, office.actor, NewUpload(1), TERMS)[0]["id"]
+        for _ in range(3)
+    ]
     with pytest.raises(TooManyRequests) as refused:
-        uploads.create(office.db, office.actor, NewUpload(1), TERMS)
+        uploads.create_upload(office.db, office.actor, NewUpload(1), TERMS)
     assert refused.value.extra["uploads"] == made
     with office.db.write() as session:
         session.get_one(Upload, made[0]).expires_at = 1.0
-    uploads.create(office.db, office.actor, NewUpload(1), TERMS)
+    uploads.create_upload(office.db, office.actor, NewUpload(1), TERMS)
 
 
 def test_pieces_count_among_the_bytes_of_their_owner_and_what_is_refused_leaves_nothing(
@@ -259,12 +262,15 @@ def test_pieces_count_among_the_bytes_of_their_owner_and_what_is_refused_leaves_
     with pytest.raises(StorageFull):
         uploads.require_room(office.db, writing, 6, narrow)
     with pytest.raises(StorageFull):
-        uploads.append(
+        uploads.append_piece(
             office.db, office.store, office.actor, writing, piece(office.folder, b"efghij"), narrow
         )
-    assert len(stored(office)[0]) == 1 and uploads.read(office.db, office.actor, upload).offset == 4
+    assert (
+        len(stored(office)[0]) == 1
+        and uploads.read_upload(office.db, office.actor, upload).offset == 4
+    )
     with pytest.raises(StorageFull):
-        uploads.create(office.db, office.actor, NewUpload(6), narrow)
+        uploads.create_upload(office.db, office.actor, NewUpload(6), narrow)
 
 
 def test_an_upload_has_so_many_pieces_as_its_length_allows(
@@ -288,11 +294,11 @@ def test_a_damaged_piece_is_told_and_not_learned(office: Office, upload: str) ->
 def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, model: str) -> None:
     sent = batch(office.folder, 0)  # 9 bytes
     data = sent.path.read_bytes()
-    made = uploads.create(office.db, office.actor, NewUpload(len(data)), TERMS)[0]["id"]
+    made = uploads.create_upload(office.db, office.actor, NewUpload(len(data)), TERMS)[0]["id"]
     limit = len(data)  # room for the upload, and for nothing beside it
     writing = uploads.begin_writing(office.db, office.actor, made, 0)
     stored_bytes.measure_owner(office.db, office.actor.owner_id)
-    uploads.append(
+    uploads.append_piece(
         office.db,
         office.store,
         office.actor,
@@ -319,12 +325,12 @@ def test_removing_an_upload_makes_room_at_once_also_after_a_refusal_and_a_clock_
     office: Office,
 ) -> None:
     narrow = Terms(max_open=3, max_owner_bytes=10, hours=24.0)
-    first = uploads.create(office.db, office.actor, NewUpload(10), narrow)[0]["id"]
+    first = uploads.create_upload(office.db, office.actor, NewUpload(10), narrow)[0]["id"]
     send(office, first, 0, b"0123456789")
     for put_back in (0.0, 400 * 86_400.0):
         with pytest.raises(StorageFull):
-            uploads.create(office.db, office.actor, NewUpload(10), narrow)
+            uploads.create_upload(office.db, office.actor, NewUpload(10), narrow)
         with office.db.write() as session:
             session.execute(update(Owner).values(bytes_at=Owner.bytes_at + put_back))
-    uploads.delete(office.db, office.store, office.actor, first)
-    uploads.create(office.db, office.actor, NewUpload(10), narrow)
+    uploads.delete_upload(office.db, office.store, office.actor, first)
+    uploads.create_upload(office.db, office.actor, NewUpload(10), narrow)

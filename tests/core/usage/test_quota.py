@@ -130,7 +130,7 @@ def test_retries_side_by_side_do_not_exceed_the_limit_together(office: Office, e
                 of = {"parent": 0, "task_number": 1, "job_id": job.id, "status": "held"}
                 session.add(make_version_row(new_id("ver"), job.model_id, **of))
     retry = partial(
-        retries.retry, office.db, CATALOGUE, office.actor, override=None, limits=JobLimits(5)
+        retries.retry_job, office.db, CATALOGUE, office.actor, override=None, limits=JobLimits(5)
     )
     calls = [partial(retry, job_id) for job_id in ids]
     assert side_by_side(calls) == ["TooManyRequests"] * 7 + ["accepted"] * 5

@@ -13,7 +13,7 @@ from core.database.session import Database
 from core.database.tables import Base, Export, Job, Model, Owner, Part, Result, Task, Version
 from core.requests.actor import Actor
 from core.usage import usage_sums
-from core.usage.usage_lists import by_model, by_owner
+from core.usage.usage_lists import list_usage_by_model, list_usage_by_owner
 
 ADMIN = Actor(id_of("own", 0), None, "admin")
 
@@ -105,7 +105,7 @@ def test_the_figures_of_models_and_of_an_owner_are_those_of_a_count_row_by_row(
 ) -> None:
     with filled.read() as session:
         models = {model.id: model for model in session.execute(select(Model)).scalars()}
-    items = by_model(filled, ADMIN, limit=50, cursor=None)["items"]
+    items = list_usage_by_model(filled, ADMIN, limit=50, cursor=None)["items"]
     assert len(items) == len(models) == 6
     expected = {model_id: counted(filled, model) for model_id, model in models.items()}
     kinds = ("tasks", "versions", "jobs", "bytes")
@@ -114,7 +114,8 @@ def test_the_figures_of_models_and_of_an_owner_are_those_of_a_count_row_by_row(
         any(one["bytes"][kind] for one in expected.values()) for kind in ("archives", "datasets")
     )
     owners = {
-        item.pop("owner"): item for item in by_owner(filled, ADMIN, limit=50, cursor=None)["items"]
+        item.pop("owner"): item
+        for item in list_usage_by_owner(filled, ADMIN, limit=50, cursor=None)["items"]
     }
     with filled.read() as session:
         names = {owner.id: owner.name for owner in session.execute(select(Owner)).scalars()}
@@ -138,14 +139,14 @@ def test_the_figures_of_models_and_of_an_owner_are_those_of_a_count_row_by_row(
 
 def test_an_owners_figures_are_kept_until_a_worker_measures_them_again(filled: Database) -> None:
     def tasks() -> int:
-        with_figures = by_owner(filled, ADMIN, limit=50, cursor=None)["items"]
+        with_figures = list_usage_by_owner(filled, ADMIN, limit=50, cursor=None)["items"]
         return sum(item["tasks"] for item in with_figures)
 
     def age(seconds: float) -> None:
         with filled.write() as session:
             session.execute(update(Owner).values(usage_at=Owner.usage_at - seconds))
 
-    usage_sums.measure_old(filled)
+    usage_sums.measure_outdated_owners(filled)
     before = tasks()
     with filled.write() as session:
         some = session.execute(select(Task).limit(1)).scalar_one()
@@ -155,10 +156,10 @@ def test_an_owners_figures_are_kept_until_a_worker_measures_them_again(filled: D
                 classes={}, report={}, warnings=[], created_at=1.0,
             )
         )  # fmt: skip
-    usage_sums.measure_old(filled)
+    usage_sums.measure_outdated_owners(filled)
     assert tasks() == before
     age(usage_sums.FRESH_S + 1)
-    usage_sums.measure_old(filled)
+    usage_sums.measure_outdated_owners(filled)
     assert tasks() == before + 1
 
 
@@ -178,9 +179,9 @@ def test_a_round_of_measuring_ends_in_time_and_the_next_goes_on_with_the_oldest(
     with filled.write() as session:
         for owner_id, at in zip(owners, (200.0, 100.0), strict=True):
             session.execute(update(Owner).where(Owner.id == owner_id).values(usage_at=at))
-    usage_sums.measure_old(filled)
+    usage_sums.measure_outdated_owners(filled)
     assert measured == [owners[1]]
-    usage_sums.measure_old(filled)
+    usage_sums.measure_outdated_owners(filled)
     assert measured == [owners[1], owners[0]]
 
 
@@ -188,7 +189,7 @@ def test_a_measure_that_was_overtaken_changes_nothing(
     filled: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner_id = id_of("own", 0)
-    real = usage_sums.of_owner
+    real = usage_sums.sum_owner_usage
     nested: list[int] = []
 
     def overtaken(session: Session, owner: str) -> dict[str, Any]:
@@ -201,7 +202,7 @@ def test_a_measure_that_was_overtaken_changes_nothing(
             return {**found, "tasks": -1}
         return found
 
-    monkeypatch.setattr(usage_sums, "of_owner", overtaken)
+    monkeypatch.setattr(usage_sums, "sum_owner_usage", overtaken)
     with filled.write() as session:
         session.execute(update(Owner).where(Owner.id == owner_id).values(usage_at=5.0))
     usage_sums.measure_owner(filled, owner_id, 5.0)
@@ -217,8 +218,8 @@ def test_of_two_workers_one_measures(filled: Database, monkeypatch: pytest.Monke
     def slow(db: Database, owner_id: str, _begun: float) -> None:
         measured.append(owner_id)
         if len(measured) == 1:
-            usage_sums.measure_old(db)  # the other worker, meanwhile
+            usage_sums.measure_outdated_owners(db)  # the other worker, meanwhile
 
     monkeypatch.setattr(usage_sums, "measure_owner", slow)
-    usage_sums.measure_old(filled)
+    usage_sums.measure_outdated_owners(filled)
     assert len(measured) == len(set(measured)) == 2

@@ -86,7 +86,7 @@ def test_what_waits_is_sent_in_the_format_that_the_webhook_has_then(
 ) -> None:
     hook, secret = post.hook(f"{receiver.url}/", format="slack")
     post.happen(post.desk.model(), 3)
-    webhooks.change(post.db, post.settings, post.actor(), hook, {"format": "standard"})
+    webhooks.change_webhook(post.db, post.settings, post.actor(), hook, {"format": "standard"})
     post.empty()
     assert receiver.seen[0].verified(secret)["type"] == "alias.moved"
 
@@ -164,7 +164,7 @@ def test_410_disables_at_once_and_is_audited(post: Post, receiver: Receiver) -> 
     post.happen(model, 2)
     post.empty()
     assert len(receiver.seen) == 1
-    told = webhooks.read(post.db, post.actor(), hook)
+    told = webhooks.read_webhook(post.db, post.actor(), hook)
     assert told["state"] == "disabled" and "410" in (told["disabled_because"] or "")
     (row,) = post.desk.all(Audit, action="webhook.disable")
     assert (row.object, row.actor, row.owner_id) == (hook, None, post.desk.owner)
@@ -173,7 +173,7 @@ def test_410_disables_at_once_and_is_audited(post: Post, receiver: Receiver) -> 
     with pytest.raises(WrongState, match="disabled"):
         webhooks.send_test(post.db, post.actor(), hook)
     receiver.status = lambda path, number: 200
-    webhooks.change(post.db, post.settings, post.actor(), hook, {"enabled": True})
+    webhooks.change_webhook(post.db, post.settings, post.actor(), hook, {"enabled": True})
     post.empty()
     assert [one.state for one in post.rows(hook)] == ["failed", "delivered"]
 
@@ -286,7 +286,7 @@ def test_a_delivery_is_sent_again_under_its_id(post: Post, receiver: Receiver) -
     test = webhooks.send_test(post.db, post.actor(), hook)
     assert webhooks.send_test(post.db, post.actor(), hook)["id"] == test["id"]
     post.empty()
-    asked = webhook_deliveries.redeliver(post.db, post.actor(), hook, test["id"])
+    asked = webhook_deliveries.resend_delivery(post.db, post.actor(), hook, test["id"])
     assert (asked["state"], asked["attempts"]) == ("pending", 0)
     post.empty()
     assert [one.headers["webhook-id"] for one in receiver.seen] == [test["id"]] * 2
@@ -301,9 +301,9 @@ def test_what_a_receiver_says_is_kept_for_administrators_alone(
     post.happen(post.desk.model(), 1)
     post.empty()
     (row,) = post.rows(hook)
-    assert webhook_deliveries.read(post.db, post.actor(), hook, row.id)["answer"] is None
+    assert webhook_deliveries.read_delivery(post.db, post.actor(), hook, row.id)["answer"] is None
     admin = Actor(post.desk.owner, None, "admin")
-    told = webhook_deliveries.read(post.db, admin, hook, row.id)["answer"] or ""
+    told = webhook_deliveries.read_delivery(post.db, admin, hook, row.id)["answer"] or ""
     assert told.startswith("internal") and len(told) == 4096
 
 

@@ -30,9 +30,9 @@ def test_each_end_of_a_job_a_held_version_and_deleted_data_have_their_type(post:
     tasks.delete_data(desk.db, desk.store, desk.blobs, post.actor(), model, 1)
     other = desk.model()
     desk.submit(other)
-    claims.fail(desk.db, desk.claim(), "code", "broken")
+    claims.fail_job(desk.db, desk.claim(), "code", "broken")
     check = desk.check(other)
-    claims.finish(desk.db, desk.claim(), Done({"valid": True}, []))
+    claims.finish_job(desk.db, desk.claim(), Done({"valid": True}, []))
     told = [json.loads(row.payload) for row in post.rows(hook)]
     assert [one["type"] for one in told] == [
         "version.held", "job.succeeded", "task.data_deleted", "job.failed", "job.succeeded"
@@ -48,7 +48,7 @@ def test_an_export_is_told_with_its_version_and_digest(post: Post) -> None:
     hook, _ = post.hook("http://127.0.0.1:9/", events=["export.ready"])
     job = desk.check(model, kind="export", report={"version": 3, "format": "onnx"})
     found: Any = {"version": 3, "format": "onnx", "sha256": "a" * 64, "bytes": 9}
-    claims.finish(desk.db, desk.claim(), Done(found, []))
+    claims.finish_job(desk.db, desk.claim(), Done(found, []))
     (row,) = post.rows(hook)
     assert json.loads(row.payload)["data"].items() >= {"job": job, **found}.items()
 
@@ -82,7 +82,7 @@ def test_attempts_follow_the_schedule_and_end_after_ten(post: Post) -> None:
     post.fail(hook)
     (row,) = post.rows(hook)
     assert (row.state, row.attempts, row.next_at) == ("failed", 10, None)
-    assert webhooks.read(post.db, post.actor(), hook)["state"] == "failing"
+    assert webhooks.read_webhook(post.db, post.actor(), hook)["state"] == "failing"
 
 
 @pytest.mark.both_databases
@@ -90,14 +90,14 @@ def test_a_worker_that_lost_its_lease_notes_nothing_and_sends_nothing_more(post:
     hook, _ = post.hook("http://127.0.0.1:9/")
     post.happen(post.desk.model(), 1)
     zombie = post.lease(hook)
-    sent = outbox.next_of(post.db, zombie)
+    sent = outbox.take_next_delivery(post.db, zombie)
     assert sent is not None and outbox.lease_webhooks(post.db, (), 8, 8) == []
     post.set(hook, lease_until=1.0)
     heir = post.lease(hook)
-    assert outbox.next_of(post.db, zombie) is None
+    assert outbox.take_next_delivery(post.db, zombie) is None
     outbox.record_outcome(post.db, zombie, sent, Outcome(200, None, None, 0.1))
     outbox.release_webhook(post.db, zombie)
-    again = outbox.next_of(post.db, heir)
+    again = outbox.take_next_delivery(post.db, heir)
     assert again is not None and again.id == sent.id
     assert post.row(hook).lease_until is not None
 
@@ -123,7 +123,7 @@ def test_beyond_the_bound_events_are_counted_and_the_change_is_made(
     for version in range(5):
         post.happen(model, version)
     assert len(post.rows(hook)) == 2
-    told = webhooks.read(post.db, post.actor(), hook)
+    told = webhooks.read_webhook(post.db, post.actor(), hook)
     assert (told["pending"], told["dropped"]) == (2, 3)
 
 
@@ -142,7 +142,7 @@ def test_a_gate_of_many_kilobytes_is_told_without_its_checks(post: Post) -> None
             "classes": ["c" * 90] * 500,
         }
         version.gate = {"passed": True, "checks": [check]}
-        deliveries.of_version(session, row, version, 1.0)
+        deliveries.record_version_outcome(session, row, version, 1.0)
     (one,) = post.rows(hook)
     assert len(one.payload) < 1000 and json.loads(one.payload)["data"]["gate"] == {
         "passed": True,
@@ -165,8 +165,8 @@ def test_deliveries_that_are_over_are_swept_and_what_waits_stays(post: Post) -> 
             (waiting, old),
         ):
             session.execute(update(Delivery).where(Delivery.number == row.number).values(**values))
-    outbox.forget_old(post.db, 7.0)
+    outbox.remove_old_deliveries(post.db, 7.0)
     assert [row.id for row in post.rows(hook)] == [fresh.id, waiting.id]
     post.set(hook, disabled_at=1.0)
-    outbox.forget_old(post.db, 7.0)
+    outbox.remove_old_deliveries(post.db, 7.0)
     assert [row.id for row in post.rows(hook)] == [fresh.id]

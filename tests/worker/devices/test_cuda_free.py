@@ -58,7 +58,7 @@ def test_a_zygote_that_cannot_fork_says_why(tmp_path: Path) -> None:
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from worker.devices import cuda_free; from worker.attempts import zygote\n"
         "cuda_free._open_files = lambda: ['/dev/nvidia0']\n"
-        "zygote.preload = lambda: None\n"
+        "zygote.preload_modules = lambda: None\n"
         "zygote.main(sys.argv[1:])\n"
     )
     zygote = Zygote((sys.executable, str(program)))
@@ -69,7 +69,7 @@ def test_a_zygote_that_cannot_fork_says_why(tmp_path: Path) -> None:
 
 def test_importing_what_jobs_need_opens_no_cuda() -> None:
     code = (
-        "from worker.attempts.zygote import preload; preload(); from worker.devices.cuda_free import "
+        "from worker.attempts.zygote import preload_modules; preload_modules(); from worker.devices.cuda_free import "
         "require_cuda_free as f; f()"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)

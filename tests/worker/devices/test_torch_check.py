@@ -1,6 +1,7 @@
 """A broken pair of torch and torchvision is told in words, before anything is started."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,8 @@ from worker.devices.torch_check import FIRST_START, is_checked, main, torch_chec
 
 ROOT = Path(__file__).parents[3]
 OPERATOR = "operator torchvision::nms does not exist"
-COMMAND = (
-    f"{sys.executable} -m pip install -c {ROOT}/constraints.txt --force-reinstall --no-deps "
-    f"torch torchvision"
-)
+PINS = re.findall(r'"(torch(?:vision)?==[\d.]+)"', (ROOT / "pyproject.toml").read_text())
+COMMAND = f"{sys.executable} -m pip install --force-reinstall --no-deps {' '.join(PINS)}"
 TORCH = """
 class library:
     class Library:

@@ -11,7 +11,7 @@ from perennial import types
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.pages import AsyncPages
 from perennial._async.upload import ANSWER_S, make_body
-from perennial._async.waiting import in_thread
+from perennial._async.waiting import run_in_thread
 from perennial.bars import shown_transfer
 from perennial.errors import ConfigError
 from perennial.guard import api_path
@@ -64,7 +64,7 @@ class AsyncBases:
             "Content-Type": "application/safetensors",
             "Content-Length": str(source.size),
             # The service compares it with the bytes received, so damage on the way is noticed.
-            "Content-Digest": content_digest(await in_thread(source.sha256)),
+            "Content-Digest": content_digest(await run_in_thread(source.sha256)),
         }
         with shown_transfer(Path(file).name, progress) as show:
             body = make_body(source, source.size, show)

@@ -9,7 +9,7 @@ from perennial import types
 from perennial._async.download import fetch_file
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.pages import AsyncPages
-from perennial._async.waiting import in_thread
+from perennial._async.waiting import run_in_thread
 from perennial.bars import shown_transfer
 from perennial.comparison import Comparison
 from perennial.errors import BadAnswer
@@ -209,7 +209,7 @@ class AsyncVersions:
         """
         where = api_path("models", model, "versions", version, "predict")
         params = {"top_k": top_k, "task": task}
-        files = await in_thread(lambda: read_parts(images))
+        files = await run_in_thread(lambda: read_parts(images))
         body = {"images": as_numbers(images)} if files is None else None
         ask = Ask("POST", where, params, json=body, files=files)
         return await self._http.send_and_read(types.Predict, ask)

@@ -9,14 +9,14 @@ from perennial import types
 from perennial._sync.http import Ask, Http
 from perennial._sync.job import JobHandle
 from perennial._sync.pages import Pages
-from perennial._sync.upload import Batch, submit
-from perennial._sync.waiting import in_thread
+from perennial._sync.upload import Batch, send_batch
+from perennial._sync.waiting import run_in_thread
 from perennial.bars import shown_transfer
 from perennial.errors import ArchiveRejected, Invalid, UndecidedBatch
 from perennial.fields import BatchOptions
 from perennial.guard import api_path
 from perennial.shapes import read_as
-from perennial.transfer import BatchIn, Progress, source_of
+from perennial.transfer import BatchIn, Progress, prepare_source
 
 Name = str | None
 Recipe = Mapping[str, Any] | None
@@ -43,7 +43,7 @@ class Tasks:
     ) -> JobHandle:
         """Send a batch and return a handle for its job.
 
-        A batch is an archive (zip, tar, npz), its bytes, images by class (`{"cat": [paths or
+        A batch is an archive such as a zip, its bytes, images by class (`{"cat": [paths or
         bytes]}`), or a folder or data set, which is packed while it is sent
         (`perennial.pack.open_batch` opens one for inspection).
 
@@ -191,14 +191,16 @@ class Tasks:
         options: Mapping[str, Any],
     ) -> Any:
         try:
-            source = in_thread(lambda: source_of(batch, **options))
+            source = run_in_thread(lambda: prepare_source(batch, **options))
         except UndecidedBatch:
             # Asked only for an ambiguous folder, because it reads the model's whole list of
             # batches.
             classes = self.known_classes(model)
             if not classes:
                 raise
-            source = in_thread(lambda: source_of(batch, known_classes=classes, **options))
+            source = run_in_thread(
+                lambda: prepare_source(batch, known_classes=classes, **options)
+            )
         # Archives alone have it: the options of a folder were applied when the client packed it.
         reading: Mapping[str, str] = getattr(source, "reading", {})
         given_params = {key: value for key, value in query.items() if value is not None} | dict(
@@ -206,7 +208,9 @@ class Tasks:
         )
         with shown_transfer("sending", progress) as show:
             try:
-                return submit(self._http, Batch(model, source, given_params, recipe), show)
+                return send_batch(
+                    self._http, Batch(model, source, given_params, recipe), show
+                )
             except Invalid as error:
                 if error.code != "unsupported-type":
                     raise

@@ -9,7 +9,7 @@ from perennial import types
 from perennial._sync.download import fetch_file
 from perennial._sync.http import Ask, Http
 from perennial._sync.pages import Pages
-from perennial._sync.waiting import in_thread
+from perennial._sync.waiting import run_in_thread
 from perennial.bars import shown_transfer
 from perennial.comparison import Comparison
 from perennial.errors import BadAnswer
@@ -209,7 +209,7 @@ class Versions:
         """
         where = api_path("models", model, "versions", version, "predict")
         params = {"top_k": top_k, "task": task}
-        files = in_thread(lambda: read_parts(images))
+        files = run_in_thread(lambda: read_parts(images))
         body = {"images": as_numbers(images)} if files is None else None
         ask = Ask("POST", where, params, json=body, files=files)
         return self._http.send_and_read(types.Predict, ask)

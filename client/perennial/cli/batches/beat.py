@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Self
 
-from perennial.bars import describe_progress, describe_state, why_waiting
+from perennial.bars import describe_progress, describe_state, explain_waiting
 from perennial.cli.output import print_notice
 from perennial.text import one_line
 from perennial.words import format_duration
@@ -66,7 +66,7 @@ class JobLines(Beat):
 
     def __call__(self, job: Job) -> None:
         now = describe_state(job)
-        why = why_waiting(job)
+        why = explain_waiting(job)
         self._line = one_line(f"{job.id} {describe_progress(job)}")
         self.update_text(
             one_line(f"{self._line}: {why}") if why and now != self._last else self._line,

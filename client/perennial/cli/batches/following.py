@@ -15,7 +15,7 @@ from perennial.cli.output import print_document, print_json_line, print_notice, 
 from perennial.errors import BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout
 from perennial.guard import shell_word
 from perennial.text import one_line
-from perennial.words import about_task, describe_compared, found_in, lacks_base, left_out
+from perennial.words import about_task, describe_compared, describe_findings, lacks_base, left_out
 
 if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
@@ -64,7 +64,7 @@ def wait_for_job(shell: Shell, handle: JobHandle, timeout: float | None = None) 
             # check=False: the caller prints warnings and JSON before it raises the error.
             return handle.wait(timeout, progress=progress, check=False)
     except KeyboardInterrupt:
-        raise Detached(came_away(handle.id)) from None
+        raise Detached(describe_coming_back(handle.id)) from None
     except BaseUnavailable as lacking:
         if shell.is_json and handle.job is not None:
             print_document(handle.job)
@@ -74,7 +74,7 @@ def wait_for_job(shell: Shell, handle: JobHandle, timeout: float | None = None) 
         late.add_note(_come_back(handle.id))
         raise
     except (ServiceUnreachable, Unavailable) as away:
-        away.add_note(came_away(handle.id).strip())
+        away.add_note(describe_coming_back(handle.id).strip())
         raise
 
 
@@ -106,7 +106,7 @@ def stream_events(shell: Shell, handle: JobHandle) -> None:
         for event in handle.events():
             print_json_line(event)
     except KeyboardInterrupt:
-        raise Detached(came_away(handle.id)) from None
+        raise Detached(describe_coming_back(handle.id)) from None
     except BaseUnavailable as lacking:
         lacking.add_note(_format_commands(handle.id))
         raise
@@ -139,7 +139,7 @@ def _format_commands(job: str) -> str:
     )
 
 
-def came_away(job: str) -> str:
+def describe_coming_back(job: str) -> str:
     """Return the message after Ctrl-C: the job continues, and how to come back."""
     return f"\nJob {shell_word(job)} goes on. {_come_back(job)}"
 
@@ -170,5 +170,5 @@ def print_outcome(client: Perennial, job: Job, task: Task | None) -> None:
         print_text(f"  {text}")
     for text in describe_compared(version):
         print_text(f"  {one_line(text)}")
-    for text in found_in(task) if task else ():
+    for text in describe_findings(task) if task else ():
         print_text(f"  data: {about_task(text, model.name, job.task)}")

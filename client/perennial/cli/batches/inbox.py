@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from perennial._formats import FORMATS
 from perennial.errors import ConfigError, PerennialError
 from perennial.text import escape_controls, one_line
-from perennial.transfer import ARCHIVE_ENDINGS
 
 LEARNED, HELD, FAILED = "learned", "held", "failed"
 PLACES = (LEARNED, HELD, FAILED)
@@ -63,17 +63,15 @@ def find_batches(folder: Path) -> list[Found]:
         for entry in sorted(entries, key=lambda one: one.name):
             if entry.name.startswith(".") or entry.name in PLACES or entry.is_symlink():
                 continue
-            is_archive = entry.name.lower().endswith(ARCHIVE_ENDINGS) and entry.is_file(
-                follow_symlinks=False
-            )
+            is_archive = FORMATS.has_ending(entry.name) and entry.is_file(follow_symlinks=False)
             if is_archive or entry.is_dir(follow_symlinks=False):
-                batch = look_at(Path(entry.path))
+                batch = read_batch_state(Path(entry.path))
                 if batch is not None:
                     batches.append(batch)
     return batches
 
 
-def look_at(path: Path) -> Found | None:
+def read_batch_state(path: Path) -> Found | None:
     """Return a batch as it is now, or None if it has disappeared."""
     state, latest, problem = [], 0.0, None
     try:
@@ -127,7 +125,7 @@ def _walk_batch(path: Path) -> Iterator[tuple[str, os.stat_result]]:
                     waiting.append(f"{name}/")
 
 
-def put_away(batch: Path, place: str, reason: str | None = None) -> Path:
+def move_batch_away(batch: Path, place: str, reason: str | None = None) -> Path:
     """Move a batch to `learned`, `held` or `failed` beside it, with the reason in a text file.
 
     If the name is taken there, a number is appended.

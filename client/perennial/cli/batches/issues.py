@@ -23,7 +23,7 @@ Row = tuple[Cell, ...]
 @click.argument("model")
 @click.argument("task", type=int)
 @click.option("--kind", type=click.Choice(KINDS), help="Only this kind.")
-def issues(shell: Shell, model: str, task: int, kind: str | None) -> None:
+def list_issues(shell: Shell, model: str, task: int, kind: str | None) -> None:
     """List images of a batch to check, one per row, as far as the service lists them.
 
     A suspect has a label that looks wrong; `suggested` is `score` times as probable. A
@@ -32,15 +32,15 @@ def issues(shell: Shell, model: str, task: int, kind: str | None) -> None:
     of another class. A rejected image could not be used; `where` gives the reason.
     """
     batch = shell.create_client().tasks.retrieve(model, task)
-    rows = [row for row in rows_of(batch) if kind in (None, row[0])]
+    rows = [row for row in list_finding_rows(batch) if kind in (None, row[0])]
     items = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
     shell.print_rows(items, rows, "Nothing of this batch is to be looked at.")
-    for name, listed, count in counts_of(batch):
+    for name, listed, count in count_findings(batch):
         if kind in (None, name) and listed < count:
             print_notice(f"{name}: {listed:,} of {count:,} are listed.")
 
 
-def rows_of(task: Task) -> Iterator[Row]:
+def list_finding_rows(task: Task) -> Iterator[Row]:
     """Yield the cells of `COLUMNS` for the findings in a batch, by kind."""
     report = task.report
     if report.data is not None:
@@ -74,7 +74,7 @@ def _build_near_rows(pairs: list[NearPair], where: str) -> Iterator[Row]:
         yield ("near_duplicate", pair.path, None, None, None, pair.like, where)
 
 
-def counts_of(task: Task) -> Iterator[tuple[str, int, int]]:
+def count_findings(task: Task) -> Iterator[tuple[str, int, int]]:
     """Yield, for each list of the service, its kind, its length, and the total count."""
     report, data = task.report, task.report.data
     if data is not None:

@@ -9,7 +9,7 @@ import click
 
 from perennial import words
 from perennial.bars import describe_state, describe_time_left, share_done
-from perennial.cli.batches.following import came_away, follow_job, stream_events
+from perennial.cli.batches.following import describe_coming_back, follow_job, stream_events
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.exits import Detached
 from perennial.cli.groups import Commands
@@ -22,11 +22,11 @@ from perennial.types import Job
 
 
 @click.group("jobs", cls=Commands)
-def jobs() -> None:
+def job_commands() -> None:
     """List, follow, pause, cancel and retry jobs."""
 
 
-@command("list", jobs, columns=("job", "kind", "task", "state", "version", "created UTC"))
+@command("list", job_commands, columns=("job", "kind", "task", "state", "version", "created UTC"))
 @click.option("--model", "-m", metavar="MODEL", help="Only jobs of this model.")
 @state_option("--state", "wanted", JOBS)
 @click.option("--kind", metavar="KIND", help="Only this kind: learn, validate, fetch or export.")
@@ -55,9 +55,9 @@ def list_jobs(
     shell.print_rows(matching_jobs, rows, "No job.")
 
 
-@command("show", jobs)
+@command("show", job_commands)
 @click.argument("job")
-def show(shell: Shell, job: str) -> None:
+def show_job(shell: Shell, job: str) -> None:
     """Show one job: its progress, what it waits for, and how it ended."""
     job_details = shell.create_client().jobs.retrieve(job)
     shell.print_result(job_details, lambda: _print_job(job_details))
@@ -79,9 +79,9 @@ def _print_job(job: Job) -> None:
     ]
     print_fields(rows)
     if job.waiting_for is not None:
-        print_text(f"It waits: {words.by_commands(job.waiting_for.detail)}")
+        print_text(f"It waits: {words.replace_by_commands(job.waiting_for.detail)}")
     if job.error is not None:
-        print_text(words.by_commands(job.error.detail))
+        print_text(words.replace_by_commands(job.error.detail))
     for warning in job.warnings:
         print_text(f"warning: {words.about_task(warning, job.model, job.task)}")
     if job.outcome == "held":
@@ -89,10 +89,10 @@ def _print_job(job: Job) -> None:
         print_text(f"Its version is held: `{show_command}` says why, and how to go on.")
 
 
-@command("watch", jobs)
+@command("watch", job_commands)
 @click.argument("job")
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Longest time to wait.")
-def watch(shell: Shell, job: str, timeout: float | None) -> None:
+def watch_job(shell: Shell, job: str, timeout: float | None) -> None:
     """Follow a job to its end; --json prints each event as a line. Ctrl-C does not stop the job."""
     client = shell.create_client()
     handle = client.job(job)
@@ -103,12 +103,12 @@ def watch(shell: Shell, job: str, timeout: float | None) -> None:
         follow_job(shell, client, handle, timeout)
 
 
-@command("logs", jobs)
+@command("logs", job_commands)
 @click.argument("job")
 @click.option(
     "--follow", "-f", "is_followed", is_flag=True, help="Follow the log until the job has ended."
 )
-def logs(shell: Shell, job: str, is_followed: bool) -> None:
+def print_job_log(shell: Shell, job: str, is_followed: bool) -> None:
     """Print the log of a job."""
     try:
         for one in shell.create_client().job(job).logs(follow=is_followed):
@@ -116,11 +116,11 @@ def logs(shell: Shell, job: str, is_followed: bool) -> None:
             text = one_line(f"{(one.at or '')[11:19]} {mark}{one.message}")
             shell.print_item(one, lambda text=text: print_text(text))  # type: ignore[misc]
     except KeyboardInterrupt:
-        raise Detached(came_away(job)) from None
+        raise Detached(describe_coming_back(job)) from None
 
 
 def _add_action(verb: str, text: str, done: str) -> None:
-    @command(verb, jobs, help=text)
+    @command(verb, job_commands, help=text)
     @click.argument("job")
     def act(shell: Shell, job: str) -> None:
         changed_job = getattr(shell.create_client().jobs, verb)(job)
@@ -136,11 +136,11 @@ _add_action(
 _add_action("resume", "Resume a paused job from its newest snapshot.", "goes on")
 
 
-@command("retry", jobs)
+@command("retry", job_commands)
 @click.argument("job")
 @RECIPE
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
-def retry(shell: Shell, job: str, recipe: Any, detach: bool) -> None:
+def retry_job(shell: Shell, job: str, recipe: Any, detach: bool) -> None:
     """Learn a job's task again in its place; '--recipe {}' uses the model's own recipe."""
     client = shell.create_client()
     handle = client.jobs.retry(job, recipe=recipe)

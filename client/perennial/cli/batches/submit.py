@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from perennial._formats import FORMATS
 from perennial.bars import shown_listing
 from perennial.cli.batches.beat import SentLines
 from perennial.cli.batches.following import follow_job, report_learned
@@ -23,14 +24,14 @@ from perennial.guard import shell_word
 from perennial.pack.remote.address import is_address
 from perennial.pack.remote.url_list import is_elsewhere
 from perennial.text import one_line
-from perennial.transfer import PackedSource, source_of
+from perennial.transfer import PackedSource, prepare_source
 from perennial.types import Report
 from perennial.words import (
     about_task,
-    bad_entries_of,
-    by_commands,
+    describe_bad_entries,
     describe_repeat,
     format_duration,
+    replace_by_commands,
 )
 
 WORTH_SAYING_S = 10.0
@@ -87,7 +88,7 @@ def submit(
 ) -> None:
     """Send a batch of labelled images to MODEL and follow its job.
 
-    PATH is an archive (zip, tar, npz), a folder of folders of images, a data set, or a list of
+    PATH is an archive such as a zip, a folder of folders of images, a data set, or a list of
     https:// URLs and labels. With s3://bucket/prefix, gs:// or az://, it is a folder of a bucket,
     and - is an archive on standard input. Repeat the command to resume an interrupted batch of 64
     MiB or more.
@@ -106,14 +107,14 @@ def submit(
             if progress is not None:
                 chosen["progress"] = progress
             try:
-                source = source_of(path, **chosen)
+                source = prepare_source(path, **chosen)
             except UndecidedBatch:
                 # Asked only for an ambiguous folder, because it reads the model's whole list of
                 # batches.
                 known_classes = client.tasks.known_classes(model)
                 if not known_classes:
                     raise
-                source = source_of(path, known_classes=known_classes, **chosen)
+                source = prepare_source(path, known_classes=known_classes, **chosen)
         printed_warnings = _say_source(source) if isinstance(source, PackedSource) else set()
         if check:
             with nullcontext(True) if is_shown else SentLines() as sent:
@@ -219,10 +220,7 @@ def _derive_name(batch: str) -> str:
     if is_address(batch):
         return batch.rstrip("/").rpartition("/")[2]
     # Resolved, because “.” and “..” are no names.
-    name = Path(batch).resolve().name
-    for ending in (".tar.gz", ".tgz", ".zip", ".tar", ".npz"):
-        name = name.removesuffix(ending)
-    return name
+    return FORMATS.strip_ending(Path(batch).resolve().name)
 
 
 def _print_report(model: str, report: Report, ignored: int | None) -> None:
@@ -254,6 +252,8 @@ def _print_report(model: str, report: Report, ignored: int | None) -> None:
     if report.repeats is not None:
         print_text(one_line(describe_repeat(model, report.repeats)))
     not_seen = report.not_checked[:1]  # images, which only the job decodes
-    notes = (one_line(note) for note in (*not_seen, *report.notes, *bad_entries_of(report.report)))
-    for text in (*notes, *(f"warning: {by_commands(one)}" for one in report.warnings)):
+    notes = (
+        one_line(note) for note in (*not_seen, *report.notes, *describe_bad_entries(report.report))
+    )
+    for text in (*notes, *(f"warning: {replace_by_commands(one)}" for one in report.warnings)):
         print_text(text)

@@ -17,19 +17,19 @@ from perennial.cli.states import STANDINGS, state_option
 from perennial.guard import shell_word
 from perennial.text import one_line
 from perennial.types import Task
-from perennial.words import about_task, found_in, left_out
+from perennial.words import about_task, describe_findings, left_out
 
 EMPTY = "No batch yet: `perennial submit`."
 
 
 @click.group("tasks", cls=Commands)
-def tasks() -> None:
+def task_commands() -> None:
     """List and show the batches of a model, and settle those that wait."""
 
 
 @command(
     "list",
-    tasks,
+    task_commands,
     columns=("task", "name", "standing", "classes", "images", "version", "learned", "now"),
 )
 @click.argument("model")
@@ -70,10 +70,10 @@ def _build_row(task: Task, version: Cell) -> tuple[Cell, ...]:
     )
 
 
-@command("show", tasks)
+@command("show", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
-def show(shell: Shell, model: str, task: int) -> None:
+def show_task(shell: Shell, model: str, task: int) -> None:
     """Show one batch: its standing, its classes and the findings in it."""
     client = shell.create_client()
     task_details = client.tasks.retrieve(model, task)
@@ -110,7 +110,7 @@ def _print_task(model: str, task: Task, where: Standing) -> None:
         print_text(one_line(note))
     for warning in (*task.warnings, *left_out(task.report)):
         print_text(f"warning: {about_task(warning, model, task.number)}")
-    for text in found_in(task):
+    for text in describe_findings(task):
         print_text(f"data: {about_task(text, model, task.number)}")
 
 
@@ -118,11 +118,11 @@ def _describe_version(version: int | None, where: Standing) -> Cell:
     return None if version is None else f"{version}{where.describe_role(version)}"
 
 
-@command("continue", tasks)
+@command("continue", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
 @REASON
-def continue_(shell: Shell, model: str, task: int, reason: str | None) -> None:
+def continue_without_task(shell: Shell, model: str, task: int, reason: str | None) -> None:
     """Let the lineage continue without a task whose version is held."""
     skipped_task = shell.create_client().tasks.continue_without(model, task, reason=reason)
     shell.print_result(
@@ -133,11 +133,11 @@ def continue_(shell: Shell, model: str, task: int, reason: str | None) -> None:
     )
 
 
-@command("discard", tasks)
+@command("discard", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
 @REASON
-def discard(shell: Shell, model: str, task: int, reason: str | None) -> None:
+def discard_task(shell: Shell, model: str, task: int, reason: str | None) -> None:
     """Discard a task, so that nothing waits for it any longer."""
     discarded_task = shell.create_client().tasks.discard(model, task, reason=reason)
     shell.print_result(
@@ -145,12 +145,12 @@ def discard(shell: Shell, model: str, task: int, reason: str | None) -> None:
     )
 
 
-@command("relearn", tasks)
+@command("relearn", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
 @RECIPE
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
-def relearn(shell: Shell, model: str, task: int, recipe: Any, detach: bool) -> None:
+def relearn_task(shell: Shell, model: str, task: int, recipe: Any, detach: bool) -> None:
     """Learn a task that production lacks again, before all waiting tasks."""
     client = shell.create_client()
     handle = client.tasks.relearn(model, task, recipe=recipe)
@@ -165,7 +165,7 @@ def relearn(shell: Shell, model: str, task: int, recipe: Any, detach: bool) -> N
     follow_job(shell, client, handle)
 
 
-@command("delete-data", tasks)
+@command("delete-data", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")

@@ -11,11 +11,11 @@ from perennial.cli.output import format_bytes, format_time, print_text
 
 
 @click.group("uploads", cls=Commands)
-def uploads() -> None:
+def upload_commands() -> None:
     """List and remove uploads of large batches that have begun and are not submitted."""
 
 
-@command("list", uploads, columns=("upload", "file", "here", "of", "begun", "expires"))
+@command("list", upload_commands, columns=("upload", "file", "here", "of", "begun", "expires"))
 def list_uploads(shell: Shell) -> None:
     """List open uploads, newest first; their received bytes count towards your storage."""
     open_uploads = list(shell.create_client().uploads.list())
@@ -33,9 +33,9 @@ def list_uploads(shell: Shell) -> None:
     shell.print_rows(open_uploads, rows, "No upload is open.")
 
 
-@command("rm", uploads)
+@command("rm", upload_commands)
 @click.argument("upload", metavar="UPLOAD|FILE")
-def rm(shell: Shell, upload: str) -> None:
+def remove_upload(shell: Shell, upload: str) -> None:
     """Remove an upload, by its id or file name, with its received bytes; a new submit
     starts over.
     """

@@ -13,7 +13,7 @@ import click
 from perennial.cli.batches import inbox
 from perennial.cli.batches.inbox import FAILED, HELD, LEARNED, Found
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
-from perennial.cli.exits import Exit, status_of
+from perennial.cli.exits import Exit, choose_exit_status
 from perennial.cli.output import print_json_line, print_notice, print_text
 from perennial.errors import (
     ArchiveRejected,
@@ -31,7 +31,7 @@ from perennial.errors import (
 )
 from perennial.retry import may_come_back
 from perennial.text import one_line
-from perennial.words import about_task, by_commands, format_duration, lacks_base
+from perennial.words import about_task, format_duration, lacks_base, replace_by_commands
 
 if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
@@ -179,7 +179,7 @@ class Watch:
         """Exit status of the worst batch."""
         ends = set(self.ends)
         if self.away is not None:
-            ends.add(status_of(self.away))
+            ends.add(choose_exit_status(self.away))
         if self.sent:
             lacking = any(one.job is not None and lacks_base(one.job) for one in self.sent.values())
             ends.add(Exit.NO_BASE if lacking else Exit.STILL_RUNNING)
@@ -253,7 +253,7 @@ class Watch:
         lacking = None if one.job is None else lacks_base(one.job)
         if lacking is not None and not one.is_wait_reported:
             one.is_wait_reported = True
-            self._report_event(one.batch.path.name, "waits", by_commands(lacking))
+            self._report_event(one.batch.path.name, "waits", replace_by_commands(lacking))
 
     def _send_batch(self, batch: Found) -> None:
         path = batch.path
@@ -295,7 +295,7 @@ class Watch:
 
     def _put_away(self, batch: Found, error: PerennialError | None, job: Job | None) -> None:
         # Somebody may have changed or removed the batch while its job ran.
-        now = inbox.look_at(batch.path)
+        now = inbox.read_batch_state(batch.path)
         if now is None:
             self._report_event(batch.path.name, "gone", "somebody has taken it away")
             return
@@ -305,7 +305,7 @@ class Watch:
             )
             return
         if error is None:
-            inbox.put_away(batch.path, LEARNED)
+            inbox.move_batch_away(batch.path, LEARNED)
             self._report_event(batch.path.name, LEARNED, self._describe_learned(job) if job else "")
             return
         place = HELD if isinstance(error, GateHeld) else FAILED
@@ -315,8 +315,8 @@ class Watch:
             for text in str(error).split("\n")
         )
         about = f"job {error.job.id}\n" if isinstance(error, JobEnded) else ""
-        where = inbox.put_away(batch.path, place, f"{reason}\n{about}")
-        status = status_of(error)
+        where = inbox.move_batch_away(batch.path, place, f"{reason}\n{about}")
+        status = choose_exit_status(error)
         # A batch that cannot be packed is a ConfigError, whose status would blame the command line.
         self.ends.add(Exit.FAILED if status is Exit.USAGE or status is Exit.ERROR else status)
         self._report_event(batch.path.name, place, f"{reason.splitlines()[0]} See {where}.txt")

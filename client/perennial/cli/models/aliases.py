@@ -77,4 +77,4 @@ def _known_version(client: Perennial, model: str, version: int | None) -> Iterat
 def _print_alias(model: str, alias: Alias) -> None:
     print_text(one_line(f"{alias.name} of {model} is at version {alias.version}."))
     for warning in alias.warnings:
-        print_text(words.by_commands(warning))
+        print_text(words.replace_by_commands(warning))

@@ -96,7 +96,7 @@ def download(
     # Named by the number, because an alias may point elsewhere tomorrow.
     name = safe_filename(f"{model}-{number}{ending}.zip")
     # The zip is hidden if it is only unpacked, and removed afterwards.
-    target = file_at(output, name) if layout == "zip" else folder_at(output) / f".{name}"
+    target = prepare_file(output, name) if layout == "zip" else prepare_folder(output) / f".{name}"
     downloaded = client.download(
         model, number, target, format=form, progress=sys.stderr.isatty(), max_bytes=max_size
     )
@@ -123,7 +123,7 @@ def download(
     shell.print_result(result, lambda: print_text(text))
 
 
-def file_at(place: str | None, name: str) -> Path:
+def prepare_file(place: str | None, name: str) -> Path:
     """Return the file to write, creating its folder if necessary.
 
     Args:
@@ -137,7 +137,7 @@ def file_at(place: str | None, name: str) -> Path:
     return target
 
 
-def folder_at(place: str | None) -> Path:
+def prepare_folder(place: str | None) -> Path:
     """Return a folder to write into, creating it if necessary; None: the working directory."""
     target = Path(place or ".")
     target.mkdir(parents=True, exist_ok=True)

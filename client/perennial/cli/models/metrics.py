@@ -30,7 +30,7 @@ FITTING = 6
     show_default=True,
     help="Number of versions, newest first.",
 )
-def metrics(shell: Shell, model: str, version: str, last: int) -> None:
+def print_metrics(shell: Shell, model: str, version: str, last: int) -> None:
     """Show the accuracy of each version (row) on each task (column), and the figures of one
     version."""
     client = shell.create_client()

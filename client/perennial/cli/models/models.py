@@ -27,16 +27,16 @@ STOP = click.Choice(["stop", "continue"])
 
 
 @click.group("models", cls=Commands)
-def models() -> None:
+def model_commands() -> None:
     """Create, list, show, change, rebase and delete models."""
 
 
-models.add_command(rebase)
+model_commands.add_command(rebase)
 
 
 @command(
     "list",
-    models,
+    model_commands,
     columns=("model", "scenario", "production", "accuracy", "forgetting", "last job", "waits"),
 )
 @click.argument("query", required=False)
@@ -212,7 +212,7 @@ def _build_request_fields(values: dict[str, Any]) -> dict[str, Any]:
     return {**request_fields, **({"gate": gate} if gate else {})}
 
 
-@command("create", models)
+@command("create", model_commands)
 @click.argument("name")
 @click.option(
     "--scenario", type=click.Choice(["class", "task", "data"]), default="class", show_default=True
@@ -236,7 +236,7 @@ def _build_request_fields(values: dict[str, Any]) -> dict[str, Any]:
     "--wait", "is_awaited", is_flag=True, help="Wait until the weights of the base are ready."
 )
 @_add_settings_options()
-def create(
+def create_model(
     shell: Shell, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any
 ) -> None:
     """Create a model. Only its NAME is required."""
@@ -262,9 +262,9 @@ def _with_base(shell: Shell, client: Perennial, model: Model, job: str) -> Model
     return client.models.retrieve(model.id)
 
 
-@command("show", models)
+@command("show", model_commands)
 @click.argument("model")
-def show(shell: Shell, model: str) -> None:
+def show_model(shell: Shell, model: str) -> None:
     """Show one model: its settings, its versions, and what waits for you."""
     model_details = shell.create_client().models.retrieve(model)
     shell.print_result(model_details, lambda: _print_model(model_details))
@@ -310,15 +310,15 @@ def _print_model(model: Model) -> None:
             f"{shell_word(model.job)}"
         )
     for warning in model.warnings:
-        print_text(f"warning: {words.by_commands(warning)}")
+        print_text(f"warning: {words.replace_by_commands(warning)}")
     for entry in model.attention:
         print_text("\n" + "\n".join(words.describe_attention(model.name, entry)))
 
 
-@command("set", models)
+@command("set", model_commands)
 @click.argument("model")
 @_add_settings_options()
-def set_(shell: Shell, model: str, **values: Any) -> None:
+def change_model(shell: Shell, model: str, **values: Any) -> None:
     """Change a model's recipe, gate and rules, for later batches."""
     changes = _build_request_fields(values)
     if not changes:
@@ -330,10 +330,10 @@ def set_(shell: Shell, model: str, **values: Any) -> None:
     shell.print_result(changed_model, lambda: _print_model(changed_model))
 
 
-@command("rm", models)
+@command("rm", model_commands)
 @click.argument("model")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def rm(shell: Shell, model: str, yes: bool) -> None:
+def delete_model(shell: Shell, model: str, yes: bool) -> None:
     """Delete a model with all its stored data."""
     client = shell.create_client()
     model_details = client.models.retrieve(model)
@@ -348,10 +348,10 @@ def rm(shell: Shell, model: str, yes: bool) -> None:
     )
 
 
-@command("memory", models)
+@command("memory", model_commands)
 @click.argument("model")
 @click.option("--delete", is_flag=True, help="Delete all of them.")
-def memory(shell: Shell, model: str, delete: bool) -> None:
+def show_memory(shell: Shell, model: str, delete: bool) -> None:
     """Show the images that a model retains for replay, or delete them."""
     client = shell.create_client()
     if delete:

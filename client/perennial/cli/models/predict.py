@@ -11,7 +11,7 @@ from perennial.cli.command import DYNAMIC, VERSION, Shell, command
 from perennial.cli.output import print_json_line, print_notice
 from perennial.errors import BadAnswer
 from perennial.pack.names import IMAGE_SUFFIXES
-from perennial.shapes import as_json
+from perennial.shapes import convert_to_json
 from perennial.text import one_line
 from perennial.types import Prediction
 
@@ -42,7 +42,7 @@ def predict(
     predicted.
     """
     client, rows, unusable, used = shell.create_client(), [], 0, 0
-    for files in batch_files(images_in(paths)):
+    for files in batch_files(iterate_images(paths)):
         response = client.predict(model, files, version=version, top_k=top_k, task=task)
         # They are matched by position, so a missing one would shift all that follow.
         if len(response.predictions) != len(files):
@@ -59,7 +59,9 @@ def predict(
                 print_notice(f"{file}: {one_line(one.error.detail)}")
             # JSON is printed as it comes; rows need a common width, and wait for the last image.
             if shell.is_json:
-                print_json_line({"path": str(file), "version": response.version, **as_json(one)})
+                print_json_line(
+                    {"path": str(file), "version": response.version, **convert_to_json(one)}
+                )
     if not used:
         raise click.UsageError(
             f"There is no image in {', '.join(map(str, paths))}: "
@@ -91,7 +93,7 @@ def batch_files(files: Iterator[Path]) -> Iterator[list[Path]]:
         yield chosen
 
 
-def images_in(paths: tuple[Path, ...]) -> Iterator[Path]:
+def iterate_images(paths: tuple[Path, ...]) -> Iterator[Path]:
     """Yield the given files, and the images in the given folders."""
     for path in paths:
         if path.is_dir():

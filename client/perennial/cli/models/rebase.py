@@ -108,7 +108,7 @@ def _print_start(move: Rebase) -> None:
     ]
     print_table(columns, rows, "There is no task.")
     for warning in move.warnings:
-        print_text(f"warning: {words.by_commands(warning)}")
+        print_text(f"warning: {words.replace_by_commands(warning)}")
     _print_commands(move)
     print_text(
         f"Compare both at any time:\n  perennial models rebase {shell_word(move.new.name)} --status"
@@ -138,12 +138,12 @@ def _print_comparison(move: Rebase, *, with_next: bool = True) -> None:
     for one in move.tasks:
         # The command for a batch that must be sent again follows with the others.
         if one.detail is not None and not (with_next and one.arrival == "send_again"):
-            print_text(f"task {one.task}: {words.by_commands(one.detail)}")
+            print_text(f"task {one.task}: {words.replace_by_commands(one.detail)}")
     for warning in move.warnings:
-        print_text(f"warning: {words.by_commands(warning)}")
+        print_text(f"warning: {words.replace_by_commands(warning)}")
     if with_next:
         _print_commands(move)
-        print_text(words.by_commands(move.next))
+        print_text(words.replace_by_commands(move.next))
 
 
 def _print_move(move: Rebase, *, is_back: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from perennial.cli.output import Cell
-from perennial.shapes import as_json
+from perennial.shapes import convert_to_json
 
 if TYPE_CHECKING:
     from perennial.types import ArchitectureChoice
@@ -24,7 +24,7 @@ def recipe_rows(recipe: Any) -> Iterator[tuple[str, Cell]]:
     """
     text_by_part = {
         name: _format_value(value, is_named=name in NAMED)
-        for name, value in (as_json(recipe) or {}).items()
+        for name, value in (convert_to_json(recipe) or {}).items()
     }
     method = text_by_part.pop("method", "")
     parts = [

@@ -21,7 +21,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class Package:
-    """An opened download.
+    """An opened download of a version.
 
     Attributes:
         names: safe names of its files.

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 @click.group("versions", cls=Commands)
-def versions() -> None:
+def version_commands() -> None:
     """List, show and compare versions."""
 
 
 @command(
     "list",
-    versions,
+    version_commands,
     columns=("version", "task", "status", "parent", "accuracy", "bytes", "created"),
 )
 @click.argument("model")
@@ -47,10 +47,10 @@ def list_versions(shell: Shell, model: str, status: str | None) -> None:
     shell.print_rows(matching, rows, "No version.")
 
 
-@command("show", versions)
+@command("show", version_commands)
 @click.argument("model")
 @click.argument("version", default="production")
-def show(shell: Shell, model: str, version: str) -> None:
+def show_version(shell: Shell, model: str, version: str) -> None:
     """Show one version: its gate, accuracy on each task, and bytes. VERSION is a number or
     alias.
     """
@@ -83,25 +83,25 @@ def _print_version(client: Perennial, model: str, version: Version) -> None:
     for text in words.describe_unmeasured(version):
         print_text(f"  {text}")
     for warning in version.warnings:
-        print_text(f"warning: {words.by_commands(warning)}")
+        print_text(f"warning: {words.replace_by_commands(warning)}")
 
 
-@command("note", versions)
+@command("note", version_commands)
 @click.argument("model")
 @click.argument("version")
 @click.argument("text", required=False)
-def note(shell: Shell, model: str, version: str, text: str | None) -> None:
+def set_version_note(shell: Shell, model: str, version: str, text: str | None) -> None:
     """Set the note of a version; without TEXT remove it."""
     client = shell.create_client()
     details = client.versions.update(model, version, note=text)
     shell.print_result(details, lambda: _print_version(client, model, details))
 
 
-@command("diff", versions, columns=DYNAMIC)
+@command("diff", version_commands, columns=DYNAMIC)
 @click.argument("model")
 @click.argument("before")
 @click.argument("after")
-def diff(shell: Shell, model: str, before: str, after: str) -> None:
+def print_version_diff(shell: Shell, model: str, before: str, after: str) -> None:
     """Show the differences between two versions: accuracy by task, classes, bytes, recipe."""
     client = shell.create_client()
     old, new = client.versions.retrieve(model, before), client.versions.retrieve(model, after)

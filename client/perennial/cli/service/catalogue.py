@@ -20,7 +20,7 @@ from perennial.types import Base, Method
     short_help="List continual-learning methods.",
 )
 @click.argument("name", required=False)
-def methods(shell: Shell, name: str | None) -> None:
+def print_methods(shell: Shell, name: str | None) -> None:
     """List continual-learning methods; with NAME show one with its hyper-parameters."""
     client = shell.create_client()
     if name is not None:
@@ -52,11 +52,11 @@ def _format_value(value: Any) -> str:
 
 
 @click.group("bases", cls=Commands)
-def bases() -> None:
+def base_commands() -> None:
     """Upload and show weights that models start from."""
 
 
-@command("upload", bases)
+@command("upload", base_commands)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--architecture", required=True, metavar="NAME|JSON", help="Network that the weights belong to."
@@ -70,7 +70,7 @@ def bases() -> None:
     help="Preparation of the images: mean, std, size, crop and others.",
 )
 @click.option("--preset", metavar="NAME", help="imagenet: for torchvision weights.")
-def upload(shell: Shell, file: Path, architecture: str, **values: Any) -> None:
+def upload_base(shell: Shell, file: Path, architecture: str, **values: Any) -> None:
     """Upload weights (safetensors) that models can start from."""
     base = shell.create_client().bases.create(
         file, architecture, progress=sys.stderr.isatty(), **values
@@ -78,7 +78,7 @@ def upload(shell: Shell, file: Path, architecture: str, **values: Any) -> None:
     shell.print_result(base, lambda: _print_base(base))
 
 
-@command("list", bases, columns=("base", "architecture", "bytes", "models"))
+@command("list", base_commands, columns=("base", "architecture", "bytes", "models"))
 def list_bases(shell: Shell) -> None:
     """List uploaded weights, and the models that started from each."""
     base_list = list(shell.create_client().bases.list())
@@ -94,24 +94,26 @@ def list_bases(shell: Shell) -> None:
     shell.print_rows(base_list, rows, "No base was uploaded.")
 
 
-@command("rm", bases)
+@command("rm", base_commands)
 @click.argument("base")
-def rm(shell: Shell, base: str) -> None:
+def delete_base(shell: Shell, base: str) -> None:
     """Delete weights that no model started from."""
     shell.create_client().bases.delete(base)
     shell.print_result({"deleted": base}, lambda: print_text(f"Base {base} is removed."))
 
 
-@command("show", bases)
+@command("show", base_commands)
 @click.argument("base")
-def show(shell: Shell, base: str) -> None:
+def show_base(shell: Shell, base: str) -> None:
     """Show one base, by its id."""
     base_details = shell.create_client().bases.retrieve(base)
     shell.print_result(base_details, lambda: _print_base(base_details))
 
 
-@command("architectures", bases, columns=("architecture", "family", "pixels from", "description"))
-def architectures(shell: Shell) -> None:
+@command(
+    "architectures", base_commands, columns=("architecture", "family", "pixels from", "description")
+)
+def print_architectures(shell: Shell) -> None:
     """List network architectures for models."""
     architecture_list = list(shell.create_client().architectures.list())
     rows = [(of.name, of.family, of.min_size, of.description) for of in architecture_list]

@@ -12,7 +12,7 @@ from perennial.cli.command import Shell, command
 from perennial.cli.exits import Exit
 from perennial.cli.output import print_fields, print_notice, print_text
 from perennial.errors import APIError, NotFound
-from perennial.shapes import as_json
+from perennial.shapes import convert_to_json
 from perennial.text import one_line
 from perennial.types import ListedModel
 
@@ -46,7 +46,7 @@ def whoami(shell: Shell) -> None:
         ("key", me.key),
     ]
     rows += [("owner", me.owner), ("scope", me.scope), ("expires", me.expires_at or "never")]
-    limits = (as_json(me.limits) or {}).items()
+    limits = (convert_to_json(me.limits) or {}).items()
     rows += [(name, "no limit" if value is None else str(value)) for name, value in limits]
     shell.print_result(me, lambda: print_fields(rows))
 
@@ -59,7 +59,7 @@ def whoami(shell: Shell) -> None:
     help="Exit with 5 if the service is not ready, with 10, 11 or 12 if a held, rejected or failed "
     "batch needs a decision, and with 1 if something else does.",
 )
-def status(shell: Shell, is_told: bool) -> int:
+def print_status(shell: Shell, is_told: bool) -> int:
     """Show if the service responds, which jobs run, and which models need a decision."""
     client = shell.create_client()
     try:

@@ -26,11 +26,13 @@ ATTEMPT_S = 20.0
 
 
 @click.group("webhooks", cls=Commands)
-def webhooks() -> None:
+def webhook_commands() -> None:
     """Manage webhooks: notifications of events by signed POST requests."""
 
 
-@command("list", webhooks, columns=("webhook", "address", "state", "waiting", "last delivery"))
+@command(
+    "list", webhook_commands, columns=("webhook", "address", "state", "waiting", "last delivery")
+)
 @state_option("--state", "state", WEBHOOKS)
 def list_webhooks(shell: Shell, state: str | None) -> None:
     """List your webhooks, with the result of each one's last delivery."""
@@ -52,7 +54,7 @@ def _format_last_delivery(one: types.Webhook) -> str | None:
     return f"{one.last.state}{status}, {format_time(one.last.sent_at)}"
 
 
-@command("create", webhooks)
+@command("create", webhook_commands)
 @click.argument("address")
 @click.option(
     "--event",
@@ -63,7 +65,7 @@ def _format_last_delivery(one: types.Webhook) -> str | None:
     help="Event to send, such as job.failed; can be repeated. Default: all.",
 )
 @click.option("--model", "-m", metavar="MODEL", help="Only events of this model.")
-def create(shell: Shell, address: str, events: tuple[str, ...], model: str | None) -> None:
+def create_webhook(shell: Shell, address: str, events: tuple[str, ...], model: str | None) -> None:
     """Register a receiver, https://…. Its secret is printed once, on standard output."""
     # click gives an empty tuple without the option, and the service refuses an empty list.
     _shown_once(
@@ -71,9 +73,9 @@ def create(shell: Shell, address: str, events: tuple[str, ...], model: str | Non
     )
 
 
-@command("rotate", webhooks)
+@command("rotate", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def rotate(shell: Shell, webhook: str) -> None:
+def rotate_secret(shell: Shell, webhook: str) -> None:
     """Create a new secret; for a day deliveries are signed with the old one too."""
     client, webhook = _find_webhook(shell, webhook)
     _shown_once(shell, client.webhooks.rotate(webhook))
@@ -88,9 +90,9 @@ def _shown_once(shell: Shell, made: types.NewWebhook) -> None:
     shell.print_result(made, show)
 
 
-@command("show", webhooks)
+@command("show", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def show(shell: Shell, webhook: str) -> None:
+def show_webhook(shell: Shell, webhook: str) -> None:
     """Show one webhook: its state and events."""
     client, webhook = _find_webhook(shell, webhook)
     hook = client.webhooks.retrieve(webhook)
@@ -110,18 +112,18 @@ def show(shell: Shell, webhook: str) -> None:
     shell.print_result(hook, lambda: print_fields(rows))
 
 
-@command("rm", webhooks)
+@command("rm", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def rm(shell: Shell, webhook: str) -> None:
+def remove_webhook(shell: Shell, webhook: str) -> None:
     """Remove a webhook with its deliveries."""
     client, webhook = _find_webhook(shell, webhook)
     client.webhooks.delete(webhook)
     shell.print_result({"deleted": webhook}, lambda: print_text(f"Webhook {webhook} is removed."))
 
 
-@command("disable", webhooks)
+@command("disable", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def disable(shell: Shell, webhook: str) -> None:
+def disable_webhook(shell: Shell, webhook: str) -> None:
     """Stop sending; events that occur meanwhile are not sent later."""
     client, webhook = _find_webhook(shell, webhook)
     hook = client.webhooks.update(webhook, enabled=False)
@@ -134,9 +136,9 @@ def disable(shell: Shell, webhook: str) -> None:
     )
 
 
-@command("enable", webhooks)
+@command("enable", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def enable(shell: Shell, webhook: str) -> None:
+def enable_webhook(shell: Shell, webhook: str) -> None:
     """Resume sending to a webhook, pending deliveries first."""
     client, webhook = _find_webhook(shell, webhook)
     hook = client.webhooks.update(webhook, enabled=True)
@@ -146,9 +148,9 @@ def enable(shell: Shell, webhook: str) -> None:
     )
 
 
-@command("test", webhooks)
+@command("test", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def test(shell: Shell, webhook: str) -> int:
+def send_test_event(shell: Shell, webhook: str) -> int:
     """Send a webhook.test event, and show its result."""
     client, webhook = _find_webhook(shell, webhook)
     return _await_outcome(shell, client, client.webhooks.test(webhook))
@@ -156,7 +158,7 @@ def test(shell: Shell, webhook: str) -> int:
 
 @command(
     "deliveries",
-    webhooks,
+    webhook_commands,
     columns=("delivery", "event", "state", "attempts", "answer", "sent", "error"),
 )
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
@@ -173,7 +175,7 @@ def test(shell: Shell, webhook: str) -> int:
     show_default=True,
     help="Largest number of rows.",
 )
-def deliveries(shell: Shell, webhook: str, state: Any, limit: int) -> None:
+def list_deliveries(shell: Shell, webhook: str, state: Any, limit: int) -> None:
     """List sent and pending deliveries, newest first."""
     client, webhook = _find_webhook(shell, webhook)
     delivery_list = list(islice(client.webhooks.deliveries(webhook, state=state), limit))
@@ -184,10 +186,10 @@ def deliveries(shell: Shell, webhook: str, state: Any, limit: int) -> None:
     shell.print_rows(delivery_list, rows, "Nothing was sent.")
 
 
-@command("redeliver", webhooks)
+@command("redeliver", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 @click.argument("delivery")
-def redeliver(shell: Shell, webhook: str, delivery: str) -> int:
+def resend_delivery(shell: Shell, webhook: str, delivery: str) -> int:
     """Send a delivery again, and show its result."""
     client, webhook = _find_webhook(shell, webhook)
     return _await_outcome(shell, client, client.webhooks.redeliver(webhook, delivery))

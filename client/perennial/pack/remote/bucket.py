@@ -184,11 +184,11 @@ class BucketImages(FetchedImages):
             object_by_name[to_nfc(name)] = listed
 
     def fetch_image(self, number: int) -> bytes:
-        """See FetchedImages."""
+        """Fetch the image with a number from the bucket; see FetchedImages."""
         return self._store.read_object(self._objects[number])
 
     def describe_place(self, number: int) -> str:
-        """See FetchedImages."""
+        """Describe where the image with a number comes from; see FetchedImages."""
         return f"The object {quote_name(self._objects[number].key)}"
 
     def get_version(self, number: int) -> str:

@@ -22,11 +22,11 @@ from perennial.public_address import (
     Refused,
     Resolver,
     Target,
+    describe_non_public,
     find_embedded_ipv4,
     is_metadata_name,
-    not_public,
+    parse_target,
     resolve_name,
-    target_of,
 )
 
 MAX_REDIRECTS = 5
@@ -66,7 +66,7 @@ class Head(NamedTuple):
 
 
 class Fetcher:
-    """Fetches URLs.
+    """Fetches images from https URLs.
 
     Args:
         allow_private: also connect to private and loopback addresses, but never to metadata
@@ -160,7 +160,7 @@ class Fetcher:
             raise Unfetchable(f"leads to {target.host}, a cloud's own service for its machines")
         # One internal address refuses the name, even if its other addresses are public.
         for address in (addresses := self._resolve_host(target)):
-            why = not_public(address)
+            why = describe_non_public(address)
             if why is not None and not (self._allow_private and _is_private(address)):
                 named = "" if str(address) == target.host else f"{target.host} is {address}: "
                 hint = "; --allow-private allows it" if _is_private(address) else ""
@@ -192,7 +192,7 @@ def https_target(url: str) -> Target:
         scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]{0,20}:", url)
         raise Unfetchable(f"is of {scheme[0] if scheme else 'no scheme'}; only https:// is fetched")
     try:
-        return target_of(url, MAX_URL_CHARS)
+        return parse_target(url, MAX_URL_CHARS)
     except Refused:
         raise Unfetchable(
             "is no URL in its plain form: https://host/path in ASCII, other characters as %xx, "

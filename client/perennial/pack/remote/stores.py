@@ -41,7 +41,7 @@ class StoreOptions(NamedTuple):
 
 
 class Store(ABC):
-    """One bucket."""
+    """A bucket of an object store."""
 
     def __init__(self, address: Address) -> None:
         self.address = address

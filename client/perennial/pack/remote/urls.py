@@ -179,7 +179,7 @@ class UrlImages(FetchedImages):
         return _Found(row, size, version)
 
     def fetch_image(self, number: int) -> bytes:
-        """See FetchedImages."""
+        """Fetch the image with a number from its URL; see FetchedImages."""
         listed_image = self._found[number]
         try:
             # One byte more than listed reveals an image that has grown.
@@ -202,7 +202,7 @@ class UrlImages(FetchedImages):
         return content
 
     def describe_place(self, number: int) -> str:
-        """See FetchedImages."""
+        """Describe where the image with a number comes from; see FetchedImages."""
         row = self._found[number].row
         return f"{row.where}, {quote_name(row.url)},"
 

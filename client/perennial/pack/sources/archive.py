@@ -3,23 +3,22 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from perennial._formats import FORMATS
+from perennial.formats import FIRST_BYTES
 from perennial.pack.batch import Batch
 from perennial.pack.errors import PackError
 from perennial.pack.files import Seen
 from perennial.pack.text import quote_name
 
 _PIECE = 1 << 20
-_TAR_MARK = slice(257, 262)
 
 
 def looks_like_archive(first: bytes) -> bool:
-    """Return True if a file with these first 512 bytes is a zip, npz, tar or gzip."""
-    return (
-        first.startswith((b"PK\x03\x04", b"\x1f\x8b"))
-        or first[_TAR_MARK] == b"ustar"
-        # Tars from before POSIX have no mark, so only their checksum identifies them.
-        or _old_tar(first)
-    )
+    """Return True if a file with these first FIRST_BYTES bytes is of a format that the service
+    reads.
+    """
+    # Tars from before POSIX have no mark, so only their checksum identifies them.
+    return FORMATS.has_mark(first) or _old_tar(first)
 
 
 def _old_tar(first: bytes) -> bool:
@@ -48,14 +47,14 @@ class Archive(Batch):
         if isinstance(source, Path):
             self._seen.add(str(source))
             with source.open("rb") as file:
-                first = file.read(512)
+                first = file.read(FIRST_BYTES)
         else:
-            first = source[:512]
+            first = source[:FIRST_BYTES]
         if not looks_like_archive(first):
             subject = (
                 f"{quote_name(source)} is" if isinstance(source, Path) else "The bytes given are"
             )
-            raise PackError(f"{subject} no zip, npz, tar or tar.gz.")
+            raise PackError(f"{subject} no {FORMATS}.")
 
     @property
     def size(self) -> int:

@@ -46,7 +46,7 @@ _SIDEWAYS = ("TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
 
 
 class Box(NamedTuple):
-    """A labelled box.
+    """A labelled box in a picture.
 
     Attributes:
         label: class of the box.

@@ -97,7 +97,7 @@ class _DiskNames(ImageNames):
         self._in_folder: ImageNames | None = None
 
     def find(self, name: str, folder: str = "", part: Part = "") -> int:
-        """See ImageNames. A path that leaves the folder is not found."""
+        """Find an image of the table on disk; a path that leaves the folder is not found."""
         # Many rows may name one image, and each look at the disk takes time.
         number = self._found.get(name)
         if number is None:

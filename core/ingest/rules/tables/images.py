@@ -28,7 +28,7 @@ class ImageNames:
     """The names of a batch's images, with a look-up for the names in tables."""
 
     def __init__(self, names: Sequence[str], among: Iterable[int]) -> None:
-        """Initialise the look-up.
+        """Index the images' names for look-ups.
 
         Args:
             names: paths of all files.
@@ -170,7 +170,7 @@ class ImageNames:
 
 
 class _Small(ImageNames):
-    """The same names in lower case, without those that differ only by case."""
+    """Image names in lower case, without those that differ only by case."""
 
     def __init__(self, names: Sequence[str], among: Sequence[int]) -> None:
         small = {i: _to_nfc(names[i]).casefold() for i in among}

@@ -15,7 +15,7 @@ _MOST_CHOICES, _MOST_VALUES = 5, 20
 _ABOUT = _OF_ANNOTATIONS | {"id", "created_at", "updated_at", "comment", "agreement", "predictions"}
 
 
-def read(source: Source) -> bool:
+def read_label_studio_export(source: Source) -> bool:
     """Read an export; return False if the file is not one."""
     if source.form == LIST and isinstance(source.first, dict):
         first = source.first
@@ -87,7 +87,7 @@ def _choices_of(task: dict[str, object]) -> list[object] | None:
 
 
 def _read_annotations(source: Source, records: Records) -> bool:
-    """Read CSV or JSON-MIN.
+    """Read a Label Studio export in CSV or JSON-MIN.
 
     The columns that are not about the annotation are the task's data and its choice.
     """

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
-from core.contract.pretrained import Pretrained, PretrainedTable, pretrained_of
+from core.contract.pretrained import Pretrained, PretrainedTable, build_pretrained
 
 DEFAULT = "mobilenetv3_small_100.lamb_in1k"
 """The smallest of the recommended weights."""
@@ -52,7 +52,7 @@ def find_pretrained(name: str) -> Pretrained:
     """
     properties = load_table()["weights"].get(name)
     if properties is not None:
-        return pretrained_of(name, properties)
+        return build_pretrained(name, properties)
     why = load_table()["refused"].get(name)
     if why is not None:
         raise ValueError(f"timm/{name} cannot be used: {why}")

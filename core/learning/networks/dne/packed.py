@@ -213,7 +213,7 @@ class _Linear:
 
 
 class _TaskAttention:
-    """`TaskAttention` of G experts; sources after an expert's own get no weight there.
+    """`TaskAttention` of G experts at once; sources after an expert's own get no weight there.
 
     Its sum is computed in the way with the smaller intermediate. Either sources times weights [G, B
     N, k, H, in], then one product with all matrices; or values [H, B N, G, out], one product per

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 
 def sum_of(terms: Sequence[Tensor | None]) -> Tensor | None:
-    """Return the sum of derivatives; None when all of them are zero."""
+    """Return the sum of tangents; None when all of them are zero."""
     nonzero = [term for term in terms if term is not None]
     if not nonzero:
         return None

@@ -106,7 +106,7 @@ def create_model(desk: Any, name: str, **fields: Any) -> dict[str, Any]:
     given = {"name": name, "scenario": "class", **fields}
     limits = Limits(terms=Terms(hub=False, photos=True))
     service = Resources(desk.db, desk.blobs, load_catalogue(desk.settings))
-    made, _ = models.create(service, desk.actor, given, limits=limits)
+    made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return dict(made)
 
 

@@ -13,12 +13,18 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from torch import Tensor
 
-from core.learning.analytic import balance, discriminant, ridge
+from core.learning.analytic import balance, discriminant, linear, ridge
 from core.learning.analytic.linear import append_ones, draw_matrix, project_features
 from core.learning.analytic.sums import Sums, sum_tasks
 from core.learning.evaluation.calibration.temperature import fit_temperature
 
 WIDTH, CLASSES, EXAMPLES = 12, 4, 300
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute left-out scores in blocks of five examples, so that each test joins several."""
+    monkeypatch.setattr(linear, "CACHE_BYTES", 5 * 8 * WIDTH)
 
 
 def examples(seed: int, count: int = EXAMPLES, classes: int = CLASSES) -> tuple[Tensor, Tensor]:
@@ -45,7 +51,7 @@ def test_ridge_from_sums_is_scikit_learns_ridge(strength: float) -> None:
     reference = Ridge(alpha=strength, fit_intercept=False, solver="cholesky").fit(
         h, np.eye(CLASSES)[labels]
     )
-    weight = ridge.solve(sums_of(h, labels), strength)
+    weight = ridge.solve_ridge(sums_of(h, labels), strength)
     torch.testing.assert_close(weight.T, torch.from_numpy(reference.coef_), rtol=1e-9, atol=1e-10)
 
 
@@ -67,7 +73,7 @@ def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() 
     chosen, weight = ridge.choose_strength(sums)
     assert chosen == min(values, key=lambda s: (values[s], -s))
     assert len({round(value, 6) for value in values.values()}) > 3
-    torch.testing.assert_close(weight, ridge.solve(sums, chosen), rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(weight, ridge.solve_ridge(sums, chosen), rtol=1e-7, atol=1e-9)
 
 
 def test_a_gram_matrix_of_fewer_examples_than_features_has_a_finite_solution() -> None:
@@ -162,10 +168,10 @@ def test_scores_of_left_out_examples_are_those_of_a_solution_without_each() -> N
     h = append_ones(features)
     sums = sums_of(h, labels)
     strength = 0.5
-    found = ridge.left_out(sums, strength, ridge.solve(sums, strength), h, labels)
+    found = ridge.left_out(sums, strength, ridge.solve_ridge(sums, strength), h, labels)
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
-        weight = ridge.solve(sums_of(h[others], labels[others]), strength)
+        weight = ridge.solve_ridge(sums_of(h[others], labels[others]), strength)
         torch.testing.assert_close(found[i], h[i] @ weight, rtol=1e-9, atol=1e-9)
 
 
@@ -229,7 +235,9 @@ def test_balanced_scores_of_left_out_examples_are_those_of_a_solution_without_ea
     found = balance.LeftOut(sums_of(h, labels), h, labels).score(strength)
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
-        weight = ridge.solve(balance.balance_sums(sums_of(h[others], labels[others])), strength)
+        weight = ridge.solve_ridge(
+            balance.balance_sums(sums_of(h[others], labels[others])), strength
+        )
         torch.testing.assert_close(found[i], h[i] @ weight, rtol=1e-8, atol=1e-8)
 
 
@@ -262,8 +270,8 @@ def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each
     found = discriminant.LeftOut(sums_of(h, labels), h, labels).score(share)
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
-        linear = discriminant.solve_classifier(sums_of(h[others], labels[others]), share=share)
-        expected = linear(h[i : i + 1])[0]
+        classifier = discriminant.solve_classifier(sums_of(h[others], labels[others]), share=share)
+        expected = classifier(h[i : i + 1])[0]
         difference = found[i] - expected
         torch.testing.assert_close(
             difference, difference.mean().expand(CLASSES), rtol=1e-8, atol=1e-8
@@ -301,7 +309,9 @@ def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answer
         by_class: dict[int, list[float]] = {}
         for i in range(len(h)):
             others = torch.arange(len(h)) != i
-            weight = ridge.solve(balance.balance_sums(sums_of(h[others], labels[others])), strength)
+            weight = ridge.solve_ridge(
+                balance.balance_sums(sums_of(h[others], labels[others])), strength
+            )
             error = h[i] @ weight - torch.eye(CLASSES, dtype=torch.float64)[labels[i]]
             by_class.setdefault(int(labels[i]), []).append(float(error.square().sum()))
         return sum(sum(errors) / len(errors) for errors in by_class.values())

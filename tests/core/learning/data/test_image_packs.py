@@ -185,7 +185,7 @@ def test_a_memory_without_one_of_its_packs_is_refused(versions) -> None:
 @pytest.mark.parametrize("name", KEEPERS)
 def test_no_method_stores_images_again_that_its_parent_has(tmp_path, name) -> None:
     bench = Bench(tmp_path)
-    if families := registry.get(name).accepts.architectures:
+    if families := registry.get_method(name).accepts.architectures:
         bench.architecture = SMALL[families[0]]
     known: dict[str, int] = {}
     learned = None

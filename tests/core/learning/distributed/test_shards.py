@@ -98,7 +98,7 @@ def in_scenarios(first: str, *others: str) -> list[object]:
         )
         for name in SHARDABLE
         for scenario in (first, *others)
-        if scenario in registry.get(name).scenarios
+        if scenario in registry.get_method(name).scenarios
     ]
 
 
@@ -212,7 +212,7 @@ def test_ranks_resume_to_the_same_bits_after_one_was_killed(
 
 @pytest.mark.parametrize("name", sorted(set(registry.METHODS) - set(SHARDABLE)))
 def test_a_method_whose_loss_is_no_mean_over_images_refuses_slices(name: str, bench: Bench) -> None:
-    bench.scenario = registry.get(name).scenarios[0]
+    bench.scenario = registry.get_method(name).scenarios[0]
     with pytest.raises(
         InvalidRecipe, match=f"2 slices of a batch do not work with {name}: .*; send 1"
     ) as refused:

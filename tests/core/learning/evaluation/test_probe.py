@@ -134,3 +134,16 @@ def test_one_image_has_no_neighbour_and_no_count() -> None:
     probe = Probe(network(), 1, INPUTS)
     assert probe.measure_all() == [0, 0]
     assert probe.measure_task(1, data(1, ("ant",))) == [0, 0] == probe.measure_all()
+
+
+@pytest.mark.parametrize(("measured", "reused"), [({1: (9, 30)}, True), ({1: (9, 31)}, False)])
+def test_counts_of_the_same_features_are_reused_while_no_image_is_missing(
+    measured: dict[int, tuple[int, int]], reused: bool
+) -> None:
+    part = data(30, ("ant", "bee"))
+    counted = Probe(network(), 1, INPUTS)
+    probe = Probe(network(), 1, INPUTS, measured)
+    own = counted.measure_task(1, part)
+    assert own != [9, 30]
+    assert probe.measure_task(1, part) == ([9, 30] if reused else own)
+    assert probe.measure_all() == counted.measure_all()

@@ -59,7 +59,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[
     @cache
     def write(name: str) -> Path:
         folder = tmp_path_factory.mktemp("graph")
-        (file,) = graph.write(OFTEN[name].answers(), CHANNELS, OFTEN[name].size, folder)
+        (file,) = graph.write_graph(OFTEN[name].answers(), CHANNELS, OFTEN[name].size, folder)
         return folder / file
 
     return lambda name: (OFTEN[name].answers(), write(name))
@@ -79,7 +79,7 @@ def test_a_graph_answers_as_the_version_does(name: str, exported) -> None:
 
 
 def write_and_check(case: Case, folder: Path) -> Checked:
-    (name,) = graph.write(case.answers(), CHANNELS, case.size, folder)
+    (name,) = graph.write_graph(case.answers(), CHANNELS, case.size, folder)
     return check_graph(folder / name, case)
 
 
@@ -104,7 +104,7 @@ def test_every_kind_of_version_is_exported(name: str, tmp_path: Path) -> None:
 
 def check_bytes(case: Case, path: Path, folder: Path) -> None:
     data = path.read_bytes()
-    (again,) = graph.write(case.answers(), CHANNELS, case.size, folder)
+    (again,) = graph.write_graph(case.answers(), CHANNELS, case.size, folder)
     assert (folder / again).read_bytes() == data
     source = b"/" + Path(torch.__file__).parts[-2].encode() + b"/"
     assert source not in data, "a source of this machine is named"
@@ -249,7 +249,7 @@ def test_what_pytorch_cannot_write_is_refused_with_its_reason(tmp_path: Path) ->
     built.backbone.forward = lambda x: built.backbone.undecided(forward(x))  # type: ignore[method-assign]
     answers = Answers(built, method("finetune"), NORMALISE, CHANNELS)
     with pytest.raises(ExportFailed, match="PyTorch cannot write it as an ONNX graph"):
-        graph.write(answers, CHANNELS, 8, tmp_path)
+        graph.write_graph(answers, CHANNELS, 8, tmp_path)
 
 
 @pytest.mark.slow
@@ -259,7 +259,7 @@ def test_weights_that_are_too_large_for_one_file_lie_in_a_second(
     monkeypatch.setattr(graph, "EXTERNAL_FROM_BYTES", 1000)
     case = QUICK["mlp"]
     answers = case.answers()
-    assert graph.write(answers, CHANNELS, 8, tmp_path) == ["model.onnx", "model.onnx.data"]
+    assert graph.write_graph(answers, CHANNELS, 8, tmp_path) == ["model.onnx", "model.onnx.data"]
     assert (tmp_path / "model.onnx.data").stat().st_size > 1000
     found = compare_graph(tmp_path / "model.onnx", answers, (8, CHANNELS), {}, threads=1)
     assert found.max_difference <= found.tolerance
@@ -269,7 +269,7 @@ def test_weights_that_are_too_large_for_one_file_lie_in_a_second(
 def test_a_graph_divides_by_the_temperature_and_is_sure_as_the_version_is(tmp_path: Path) -> None:
     answers = OFTEN["mlp, analytic lda"].answers()
     answers.temperature, answers.sure_from = 4.0, 0.4
-    (name,) = graph.write(answers, CHANNELS, 8, tmp_path)
+    (name,) = graph.write_graph(answers, CHANNELS, 8, tmp_path)
     found = compare_graph(tmp_path / name, answers, (8, CHANNELS), {}, threads=1)
     assert found.max_difference <= found.tolerance
     answers.sure_from = 0.6

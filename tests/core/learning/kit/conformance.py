@@ -112,7 +112,7 @@ class Case:
 
     @property
     def method(self) -> type[Method]:
-        return registry.get(self.name)
+        return registry.get_method(self.name)
 
     def architecture(self, family: str) -> dict[str, Any]:
         """A small network of this family, or of the first that the method accepts."""

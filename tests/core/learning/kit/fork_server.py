@@ -26,7 +26,7 @@ def child(request: dict) -> int:
         found = importlib.util.spec_from_file_location("extra_method", request["import"])
         found.loader.exec_module(importlib.util.module_from_spec(found))
     with open(request["spec"]) as file:  # noqa: PTH123
-        job.run(JobSpec.from_json(json.load(file)), lambda event: None)
+        job.learn_task(JobSpec.from_json(json.load(file)), lambda event: None)
     # torchvision imports the compiler itself
     lean = "torchvision" in sys.modules or "torch._dynamo" not in sys.modules
     assert lean, "torch's compiler was imported: see core.learning.optimizers.eager"

@@ -163,7 +163,7 @@ class Hand:
 
     def __post_init__(self) -> None:
         self.resolved = resolve(self.recipe, self.scenario)
-        kind = registry.get(self.resolved.method["name"])
+        kind = registry.get_method(self.resolved.method["name"])
         hyper = {k: v for k, v in self.resolved.method.items() if k != "name"}
         self.method: Any = kind(kind.Hyper.model_validate(hyper), State())
 

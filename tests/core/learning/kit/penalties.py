@@ -34,7 +34,7 @@ class Ctx:
 
 
 def make(name: str, state: State | None = None, **hyper: Any) -> Any:
-    kind = registry.get(name)
+    kind = registry.get_method(name)
     return kind(kind.Hyper.model_validate(hyper), state or State())
 
 

@@ -36,7 +36,7 @@ def child(request: dict, rank: int, port: int, events: Path) -> None:
             out.flush()
 
         try:
-            job.run(
+            job.learn_task(
                 output.read_spec(request["spec"]),
                 emit if rank == 0 else id,
                 control,

@@ -67,15 +67,17 @@ class Script:
 
 
 def run(spec: dict[str, Any], emit: Callable[[dict[str, Any]], object], *more: Any) -> None:
-    """`job.run`, with spec and events as JSON; manifests may leave out what the spec says of the
-    model.
+    """`job.learn_task`, with spec and events as JSON; manifests may leave out what the spec says of
+    the model.
     """
     model = {key: spec[key] for key in MODEL if key in spec}
     versions = {
         name: {**spec[name], "manifest": {**model, **spec[name]["manifest"]}}
         for name in ("parent", "base")
     }
-    job.run(JobSpec.from_json({**spec, **versions}), lambda event: emit(event.to_json()), *more)
+    job.learn_task(
+        JobSpec.from_json({**spec, **versions}), lambda event: emit(event.to_json()), *more
+    )
 
 
 @dataclass

@@ -68,7 +68,7 @@ def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(
             strength = balance.LeftOut(sums, append_ones(phi).double(), rows).choose_strength(
                 balance.balance_sums(sums)
             )
-            weight = ridge.solve(balance.balance_sums(sums), strength)
+            weight = ridge.solve_ridge(balance.balance_sums(sums), strength)
         else:
             weight = ridge.choose_strength(sums)[1]
         wanted = append_ones(phi).double() @ weight

@@ -648,7 +648,7 @@ def test_the_losses_that_forecasts_speak_of_are_those_of_training() -> None:
 
 
 def test_a_method_that_does_not_forecast_says_so() -> None:
-    method = registry.get("finetune")(registry.get("finetune").Hyper(), State())
+    method = registry.get_method("finetune")(registry.get_method("finetune").Hyper(), State())
     with pytest.raises(NotImplementedError, match="finetune does not forecast"):
         method.example_losses(None, None, None, None)
     assert method.forecast_loss_rise(None) is None and method.max_forecast() is None
@@ -909,5 +909,5 @@ def test_the_heads_block_is_one_gram_for_all_rows() -> None:
 
 
 def test_its_description_and_registration_agree() -> None:
-    assert registry.get("dlcft") is Dlcft and Dlcft.family == LinearisedNetwork.family
+    assert registry.get_method("dlcft") is Dlcft and Dlcft.family == LinearisedNetwork.family
     assert linearised("mlp").describe()["family"] == Dlcft.family

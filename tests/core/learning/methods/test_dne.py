@@ -296,4 +296,4 @@ def test_a_model_of_another_architecture_is_refused(tmp_path) -> None:
 def test_what_a_recipe_leaves_open_is_adamw_and_rows_that_are_drawn() -> None:
     found = resolve({"method": "dne"}, "class")
     assert (found.optimizer.name, found.head.init) == ("adamw", "default")
-    assert registry.get("dne").family == ExpandedNetwork.family
+    assert registry.get_method("dne").family == ExpandedNetwork.family

@@ -11,7 +11,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save
 from streams import Bench
 
-from core.admission.network_size import size_of
+from core.admission.network_size import find_network_size
 from core.contract.manifest import Manifest
 from core.learning.evaluation.predicting import predict_images
 from core.learning.networks import (
@@ -213,7 +213,7 @@ def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(
 
 def test_a_networks_size_is_told_without_timm() -> None:
     found, half = (
-        size_of(named(VIT), {"size": size, "channels": 3}, load_table()["weights"])
+        find_network_size(named(VIT), {"size": size, "channels": 3}, load_table()["weights"])
         for size in (160, 80)
     )
     assert found.parameters == sum(p.numel() for p in made(VIT).parameters())

@@ -199,8 +199,8 @@ def test_other_methods_say_that_they_are_of_classes(tmp_path: Path) -> None:
     refused = sorted(set(registry.METHODS) - set(METHODS))
     assert refused
     for name in refused:
-        assert PROBLEM.refuse_method(registry.get(name))
-        assert PROBLEMS["classification"].refuse_method(registry.get(name)) == ""
+        assert PROBLEM.refuse_method(registry.get_method(name))
+        assert PROBLEMS["classification"].refuse_method(registry.get_method(name)) == ""
     with pytest.raises(DataError, match="lwf does not learn digit-sums: its loss or its memory"):
         bench.learn_task(1, method="lwf")
 

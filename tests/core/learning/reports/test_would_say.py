@@ -9,7 +9,7 @@ from core.learning.data.dataset import Dataset
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.precision import Inputs
 from core.learning.reports.data_findings import build_findings
-from core.learning.reports.would_say import Parent, would_say
+from core.learning.reports.would_say import Parent, find_frequent_predictions
 
 KNOWN = ("cap", "shoe")
 
@@ -42,7 +42,7 @@ def batch() -> Dataset:
 
 def test_new_classes_are_counted_by_what_they_would_have_been_called() -> None:
     least = {"least": 0.9, "version": 4}
-    assert would_say(parent(), batch()) == [
+    assert find_frequent_predictions(parent(), batch()) == [
         {"label": "glove", "said": "shoe", "images": 5, "surely": 5, "of": 5, **least},
         {"label": "hat", "said": "cap", "images": 18, "surely": 15, "of": 20, **least},
     ]
@@ -55,17 +55,20 @@ def test_new_classes_are_counted_by_what_they_would_have_been_called() -> None:
 def test_sure_is_what_the_model_says_at_the_temperature_of_the_version(
     temperature, sure_from, surely
 ) -> None:
-    found = would_say(parent(temperature, sure_from), batch())
+    found = find_frequent_predictions(parent(temperature, sure_from), batch())
     assert sorted(one["surely"] for one in found) == surely
 
 
 def test_without_new_classes_there_is_nothing_to_say() -> None:
     data = batch()
-    assert would_say(parent(), Dataset(data.images, data.labels.clamp(max=0), ["cap"])) == []
+    assert (
+        find_frequent_predictions(parent(), Dataset(data.images, data.labels.clamp(max=0), ["cap"]))
+        == []
+    )
 
 
 def test_a_person_reads_it() -> None:
-    (told,) = build_findings({"would_say": would_say(parent(), batch())}, 30, 0)
+    (told,) = build_findings({"would_say": find_frequent_predictions(parent(), batch())}, 30, 0)
     assert (told["kind"], told["holds"]) == ("would_say", False)
     assert told["text"] == (
         "Version 4 would have called 5 of 5 images of glove shoe, 15 of 20 images of hat cap, "

@@ -22,7 +22,7 @@ def without_images(spec):
 @pytest.mark.parametrize("name", KEEPERS)
 def test_every_method_starts_with_an_empty_memory(tmp_path, name) -> None:
     bench = Bench(tmp_path)
-    if families := registry.get(name).accepts.architectures:
+    if families := registry.get_method(name).accepts.architectures:
         bench.architecture = SMALL[families[0]]
     first = bench.learn_task(1, method=name)
     kinds = {part["type"] for part in first.result["parts"]} & IMAGES

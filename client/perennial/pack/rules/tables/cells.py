@@ -128,7 +128,7 @@ def _read_records(text: io.TextIOWrapper, separator: str) -> Iterator[Record]:
 
 
 def _without_nulls(text: io.TextIOWrapper) -> Iterator[str]:
-    """Yield the lines.
+    """Yield the lines of a table without NUL characters.
 
     A NUL, which stops older CSV readers, is replaced by a character that no label may have.
     """

@@ -9,7 +9,7 @@ from perennial.pack.rules.tables.source import Source
 TITLE = "FiftyOne export"
 
 
-def read(source: Source) -> bool:
+def read_fiftyone_export(source: Source) -> bool:
     """Read an export; return False if the file is not one."""
     if source.form != "object":
         return False

@@ -22,7 +22,7 @@ _PAIRS = "JSON object of images and labels"
 _SAMPLE = 1000
 
 
-def read(source: Source) -> bool:
+def read_plain_table(source: Source) -> bool:
     """Read a plain table; return False if it is not one.
 
     Raises RuleError if several columns fit.

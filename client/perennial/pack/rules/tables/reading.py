@@ -38,14 +38,14 @@ _MOST_TOO_LARGE = 4
 """Number of oversized files that are still read, to determine their size."""
 _SHOWN = 60
 _KINDS: tuple[Callable[[Source], bool], ...] = (
-    label_studio.read,
+    label_studio.read_label_studio_export,
     labelling_tools.read_roboflow,
-    vertex.read,
+    vertex.read_vertex_import,
     labelling_tools.read_sagemaker,
-    fiftyone.read,
+    fiftyone.read_fiftyone_export,
     labelling_tools.read_edge_impulse,
     labelling_tools.read_make_sense,
-    plain.read,
+    plain.read_plain_table,
 )
 """Readers of all kinds, from those recognised by their own keys to any table."""
 _EXPECTED = (
@@ -195,7 +195,7 @@ class _Search:
         return base == CSV_NAME and "/" not in folder
 
     def _open_candidate(self, number: int, is_own: bool) -> TableFile | None:
-        """Return a candidate's file.
+        """Return the file of a possible label table.
 
         None means that it is unreadable or too large, and need not be a table.
         """
@@ -245,7 +245,7 @@ class _Search:
         if mapping is None or not synsets.has_folders(self._names, pictures):
             return None
         rows = Rows(synsets.TITLE, self._max_entries)
-        if not synsets.read(mapping, self._names, pictures, rows):
+        if not synsets.read_synset_labels(mapping, self._names, pictures, rows):
             return None
         for file in files:
             if file.name.rpartition("/")[2].lower() == synsets.VALIDATION:

@@ -19,7 +19,7 @@ CELLS, LIST, LINES = "cells", "list", "lines"
 
 
 class Entry(NamedTuple):
-    """An entry.
+    """An entry of a label table.
 
     Attributes:
         where: its place.

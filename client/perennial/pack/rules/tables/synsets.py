@@ -22,7 +22,9 @@ def has_folders(names: Sequence[str], remaining: Sequence[int]) -> bool:
     return any(_ID.fullmatch(folder) for i in remaining for folder in names[i].split("/")[:-1])
 
 
-def read(file: TableFile, names: Sequence[str], remaining: Sequence[int], rows: Rows) -> bool:
+def read_synset_labels(
+    file: TableFile, names: Sequence[str], remaining: Sequence[int], rows: Rows
+) -> bool:
     """Read the mapping of ids to names and label the images of each folder.
 
     Returns False if the file is not a mapping.

@@ -11,7 +11,7 @@ TITLE = "Vertex AI import file"
 _URI, _USE = "imageGcsUri", "aiplatform.googleapis.com/ml_use"
 
 
-def read(source: Source) -> bool:
+def read_vertex_import(source: Source) -> bool:
     """Read an import file; return False if the file is not one."""
     records = source.records
     if records is None:

@@ -134,7 +134,7 @@ def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(
 def test_stored_logits_are_those_of_the_training_forward_before_the_step(
     bench, monkeypatch, name
 ) -> None:
-    method = registry.get(name)
+    method = registry.get_method(name)
 
     def look_before(kind, ctx, batch, terms):
         with torch.no_grad():  # the augmented view, at the weights before the step
@@ -354,7 +354,7 @@ def test_a_buffer_that_erasing_has_emptied_fills_again(bench, after) -> None:
 def test_a_masked_loss_sees_new_units_alone_and_replay_all(bench, monkeypatch, name) -> None:
     """The others say that it has no effect."""
     first = bench.learn_task(1, method=name, train_ce="masked")
-    steps = recorded(monkeypatch, registry.get(name))
+    steps = recorded(monkeypatch, registry.get_method(name))
     second = bench.learn_task(2, first, method=name, train_ce="masked")
     share = (
         0.5 if name in ("er", "icarl", "lwf") else 1.0

@@ -1,0 +1,196 @@
+"""The first model of an installation: three ways to it on `/ui`, and its first result.
+
+`/ui/first` creates a model and has it learn: the sample pictures of the package, or an archive that
+the browser sends. `/ui/models/{model}/first` shows how far that is, and what came of it, in words
+that need no knowledge of this service.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from anyio import to_thread
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from api.authentication import session
+from api.dependencies import CatalogueOf, Db, Read, Service, ServiceParts, Write
+from api.pages.models import render_models
+from api.pages.parts import forms
+from api.pages.parts.render import render_page, root_of
+from api.pages.submit import detect_file_kind
+from api.schemas.common import ModelPath
+from api.uploads.body import Received, open_spool_file, receive_body
+from api.uploads.head import Terms
+from api.uploads.order import BatchRequest, Order
+from api.uploads.upload import Upload
+from core.admission.admission import Admission
+from core.bases import pretrained
+from core.contract.responses.model import ModelOut
+from core.contract.responses.model_change import NewModel
+from core.contract.responses.task import TaskOut
+from core.errors import Invalid, NameTaken, PerennialError
+from core.ids import is_name
+from core.ingest.limits import Limits
+from core.jobs import jobs
+from core.models import model_deletion, models
+from core.models.new_model import Limits as ModelLimits
+from core.packaged import sample_pictures
+from core.requests.actor import Actor
+from core.settings import Settings
+from core.tasks import tasks
+
+router = APIRouter(include_in_schema=False)
+
+PATH = "/ui/first"
+TERMS = Terms(f"POST {PATH}", fields=("name",))
+SHOWN = 20
+"""Batches that the page of the first result shows."""
+DEFAULT_NAME = "photos"
+
+
+@router.post(f"{PATH}/samples")
+async def learn_samples(request: Request, actor: Write, service: Service) -> Response:
+    """Create a model that learns the sample pictures, and show its progress."""
+    await forms.read_form(request)
+    new_model: NewModel = {
+        "name": sample_pictures.MODEL,
+        "scenario": "class",
+        "base": sample_pictures.BASE,
+        "image": {"size": sample_pictures.SIZE, "channels": 3},
+    }
+    try:
+        model = await to_thread.run_sync(_create_model, service, actor, new_model)
+    except NameTaken:  # clicked twice
+        return RedirectResponse(_build_path(request, sample_pictures.MODEL), 303)
+    upload = Upload(request, actor, TERMS, service.db, service.settings, None)
+    async with _deleted_on_error(service, actor, model["id"]):
+        with upload.take_place():
+            for name in sample_pictures.BATCHES:
+                path = sample_pictures.locate_archive(name)
+                async with _copy_to_spool(path, service.settings) as file:
+                    await _submit(_build_order(service, upload, model["id"], name), file)
+    return RedirectResponse(_build_path(request, model["id"]), 303)
+
+
+@router.post(PATH)
+async def learn_own(request: Request, actor: Write, service: Service) -> Response:
+    """Create a model that learns an archive sent by a form, and show its progress."""
+    session.require_own_origin(request.scope)
+    settings = service.settings
+    upload = Upload(request, actor, TERMS, service.db, settings, None)
+    try:
+        head = upload.check_head(Limits.from_settings(settings).body_bytes)
+        if head.boundary is None:
+            raise Invalid("Pictures are sent by the form of this page, as multipart/form-data.")
+        with upload.take_place():
+            async with receive_body(request, head, TERMS, settings) as file:
+                name = clean_model_name(file.fields.get("name", ""))
+                kind = await to_thread.run_sync(detect_file_kind, file)
+                new_model: NewModel = {"name": name, "scenario": "class"}
+                model = await to_thread.run_sync(_create_model, service, actor, new_model)
+                async with _deleted_on_error(service, actor, model["id"]):
+                    order = _build_order(service, upload, model["id"], None)
+                    await to_thread.run_sync(order.precheck, file.size)
+                    await _submit(order, replace(file, kind=kind, fields={}))
+    except PerennialError as error:
+        return await to_thread.run_sync(render_models, request, actor, service, error)
+    return RedirectResponse(_build_path(request, model["id"]), 303)
+
+
+@router.get("/ui/models/{model}/first")
+def show(
+    request: Request, model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf
+) -> Response:
+    """Show what the model has learned so far, and what to do next."""
+    model_response = models.read_model(db, catalogue(), actor, model)
+    batches = tasks.list_tasks(db, actor, model_response["id"], SHOWN, None)["items"]
+    of_model = jobs.JobFilter(model=model_response["id"])
+    recent = jobs.list_jobs(db, actor, of_model, limit=SHOWN, cursor=None)["items"]
+    learned = [one for one in batches if one["standing"] == "learned"]
+    context = {
+        "model": model_response,
+        "batches": batches,
+        "jobs": {job["id"]: job for job in recent},
+        "is_over": bool(batches) and all(job["is_terminal"] for job in recent),
+        "kinds": sum(len(one["classes"]) for one in learned),
+        "right": sum(count_right(one) for one in learned),
+        "tested": sum(one["n_held_out"] or 0 for one in learned),
+        "count_right": count_right,
+    }
+    return render_page(request, "first.html", context)
+
+
+def count_right(task: TaskOut) -> int:
+    """Return the number of a task's held-out images that the newest version gets right."""
+    share = task["accuracy_now"]
+    return 0 if share is None else round(share * (task["n_held_out"] or 0))
+
+
+def clean_model_name(text: str) -> str:
+    """Return the name of a folder or file as the name of a model.
+
+    Return `DEFAULT_NAME` if too little of it is left.
+    """
+    name = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")[:60]
+    return name if is_name(name) else DEFAULT_NAME
+
+
+def _create_model(service: ServiceParts, actor: Actor, new_model: NewModel) -> ModelOut:
+    limits = ModelLimits(
+        Admission.from_settings(service.settings), pretrained.Terms.from_settings(service.settings)
+    )
+    model = models.create_model(service.load_resources(), actor, new_model, None, limits)[0]
+    if model["job"] is not None:
+        service.bell.ring(model["job"])
+    return model
+
+
+@asynccontextmanager
+async def _deleted_on_error(service: ServiceParts, actor: Actor, model: str) -> AsyncIterator[None]:
+    """Delete the new model if its pictures are refused, so that the same name can be sent again."""
+    try:
+        yield
+    except PerennialError:
+        await to_thread.run_sync(
+            model_deletion.delete_model, service.db, service.store, service.blobs, actor, model
+        )
+        raise
+
+
+@asynccontextmanager
+async def _copy_to_spool(path: Path, settings: Settings) -> AsyncIterator[Received]:
+    """Copy a file of the package to the spool, from where a submission moves it into the store."""
+    with open_spool_file(settings, path.stat().st_size) as file:
+        await to_thread.run_sync(lambda: file.append(memoryview(path.read_bytes())))
+        received = Received(file.path, file.size, file.sha256, file.sha256, "", {})
+        yield replace(received, kind=await to_thread.run_sync(detect_file_kind, received))
+
+
+def _build_order(service: ServiceParts, upload: Upload, model: str, name: str | None) -> Order:
+    return Order(
+        BatchRequest(model, name),
+        None,
+        upload.actor,
+        upload,
+        service.store,
+        service.bell,
+        service.catalogue,
+    )
+
+
+async def _submit(order: Order, file: Received) -> None:
+    """Submit a batch and wake a worker.
+
+    Raises:
+        PerennialError: see `core.tasks.submission.Submission.submit`.
+    """
+    submission = await order.build_submission(file, None)
+    result = await to_thread.run_sync(submission.submit)
+    order.bell.ring(result.job)
+
+
+def _build_path(request: Request, model: str) -> str:
+    return f"{root_of(request.scope)}/ui/models/{model}/first"

@@ -1,0 +1,59 @@
+"""Upload formats as their files show them: endings of names, and marks in the first bytes.
+
+This module imports only the standard library, because `tools.client_sync` copies it to
+`client/perennial/formats.py`. The readers declare the values (`core.ingest.readers.registry`).
+"""
+
+from dataclasses import dataclass
+
+FIRST_BYTES = 512
+"""Number of first bytes of a file that contain the marks of all formats."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """An upload format.
+
+    Attributes:
+        endings: of its files' names, in lower case; people see the first one, without its dot, as
+            the format's name.
+        marks: (offset, bytes) pairs; a file that has one of them is of this format.
+    """
+
+    endings: tuple[str, ...]
+    marks: tuple[tuple[int, bytes], ...] = ()
+
+    def has_mark(self, first: bytes) -> bool:
+        """Return True if a file with these first FIRST_BYTES bytes has one of the marks."""
+        return any(first.startswith(mark, offset) for offset, mark in self.marks)
+
+
+@dataclass(frozen=True)
+class Formats:
+    """All upload formats, in the order in which they are listed for people."""
+
+    each: tuple[Format, ...]
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """All endings, longer ones first, so that the first that fits is the whole ending."""
+        endings = (ending for one in self.each for ending in one.endings)
+        return tuple(sorted(endings, key=len, reverse=True))
+
+    def has_ending(self, name: str) -> bool:
+        """Return True if a file's name ends as that of an archive, in upper or lower case."""
+        return name.lower().endswith(self.endings)
+
+    def strip_ending(self, name: str) -> str:
+        """Return a file's name without the ending of its format."""
+        fitting = (ending for ending in self.endings if name.lower().endswith(ending))
+        return name[: len(name) - len(next(fitting, ""))]
+
+    def has_mark(self, first: bytes) -> bool:
+        """Return True if a file with these first FIRST_BYTES bytes has a mark of any format."""
+        return any(one.has_mark(first) for one in self.each)
+
+    def __str__(self) -> str:
+        """Return the names for a sentence: “zip, tar or npz”."""
+        *names, last = (one.endings[0].removeprefix(".") for one in self.each)
+        return f"{', '.join(names)} or {last}"

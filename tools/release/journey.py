@@ -1,0 +1,207 @@
+"""A short journey through an installed service, from an unrelated directory.
+
+    python tools/release/journey.py BIN [--broker URL]
+
+BIN is the folder of `perennial` in an environment. The journey runs `migrate`, `doctor` and
+`serve`, learns a batch, asks for predictions, downloads the version with its ONNX graph, and stops
+the service. With a broker it does the same with two API processes and a Celery worker. The
+directory has modules with the names of the service's own folders, which must not be imported. The
+program itself needs only the standard library.
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+BASE = "perennial/resnet20-cifar100"
+API = (
+    *("uvicorn", "--factory", "perennial_service.asgi:create_app"),
+    *("--http", "perennial_service.asgi:Connection"),
+)
+DECOYS = ("api", "commands", "core", "migrations", "tools", "worker")
+START_S = 600.0
+"""Seconds for a start. The first one compiles PyTorch's files, which takes minutes on a busy
+machine.
+"""
+STOP_S = 60.0
+COLOURS = {"red": (200, 40, 40), "blue": (40, 40, 200)}
+SIZE, IMAGES = 32, 20
+"""Pixels a side, and images of a class."""
+
+
+class Installed:
+    """An installation and a directory in which its commands run."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self.programs = programs
+        self.folder = folder
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PERENN")}
+        kept.pop("PYTHONPATH", None)
+        port = find_free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self.environment = kept | {
+            "HOME": str(folder / "home"),
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "PERENNIAL_PORT": str(port),
+            "PERENNIAL_URL": self.url,
+        }
+        (folder / "home").mkdir()
+        for name in DECOYS:
+            (folder / f"{name}.py").write_text("raise SystemExit(f'{__file__} was imported')\n")
+
+    def run(self, *arguments: str) -> str:
+        """Run a program to its end; return its output.
+
+        Raises:
+            SystemExit: it failed.
+        """
+        begin = time.monotonic()
+        done = subprocess.run(
+            arguments,
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        print(f"{time.monotonic() - begin:5.1f} s  {' '.join(arguments)}", flush=True)
+        if done.returncode != 0:
+            raise SystemExit(f"{done.stdout}\n{arguments} ended with {done.returncode}.")
+        return done.stdout
+
+    @contextlib.contextmanager
+    def keep_running(self, *command: str) -> Iterator["subprocess.Popen[bytes]"]:
+        """Run a program until the end of the block; then it must stop in order."""
+        log = self.folder / "log"
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                command, cwd=self.folder, env=self.environment, stdout=output, stderr=output
+            )
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        # uvicorn stops in order, and then sends itself the signal again.
+        if process.returncode not in (0, -signal.SIGTERM):
+            raise SystemExit(f"{log.read_text()}\n{command} ended with {process.returncode}.")
+
+    def wait_until_ready(self, process: "subprocess.Popen[bytes]") -> None:
+        """Wait until the service is ready.
+
+        Raises:
+            SystemExit: the process ended, or takes too long.
+        """
+        begin = time.monotonic()
+        while not is_ready(self.url):
+            if process.poll() is not None or time.monotonic() > begin + START_S:
+                raise SystemExit(f"{(self.folder / 'log').read_text()}\nThe service is not ready.")
+            time.sleep(0.1)
+        print(f"{time.monotonic() - begin:5.1f} s  ready: {process.args!r}", flush=True)
+
+    def learn(self, model: str) -> None:
+        """Learn a batch, predict with its version and download it with its graph."""
+        self.run("perennial", "models", "create", model, "--base", BASE)
+        told = self.run("perennial", "submit", model, "photos")
+        require(f"Version 1 of {model} is published", told)
+        answer = self.run("perennial", "predict", model, "photos/red/0.png", "--json")
+        require('"label": "red"', answer.replace('":"', '": "'))
+        self.run("perennial", "download", model, "-o", f"{model}.zip", "--format", "onnx")
+        with zipfile.ZipFile(self.folder / f"{model}.zip") as archive:
+            require(".onnx", " ".join(archive.namelist()))
+
+
+def require(expected: str, output: str) -> None:
+    """Raise SystemExit unless the output has the expected words."""
+    if expected not in output:
+        raise SystemExit(f"{output}\nThe output lacks {expected!r}.")
+
+
+def is_ready(url: str) -> bool:
+    """Return True if a service says that it is ready."""
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=5) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+def find_free_port() -> int:
+    """Return a TCP port of the loopback address that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def write_batch(folder: Path) -> None:
+    """Write images of two classes: noise around one colour each."""
+    noise = random.Random(0)
+    for label, colour in COLOURS.items():
+        (folder / label).mkdir(parents=True)
+        for number in range(IMAGES):
+            rows = bytearray()
+            for _ in range(SIZE):
+                rows.append(0)  # PNG's filter of a row: none
+                for _ in range(SIZE):
+                    rows += bytes(value + noise.randrange(-40, 41) for value in colour)
+            (folder / label / f"{number}.png").write_bytes(encode_png(bytes(rows)))
+
+
+def encode_png(rows: bytes) -> bytes:
+    """Return the PNG file of an RGB image of `SIZE` pixels a side."""
+    header = struct.pack(">IIBBBBB", SIZE, SIZE, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+
+
+def main() -> None:
+    """Run the journey."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("programs", metavar="BIN", type=Path)
+    parser.add_argument("--broker", metavar="URL", help="a Redis that has no other use")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        installed = Installed(options.programs.absolute(), Path(folder))
+        print(installed.run("perennial", "--version").strip())
+        require("The tables are at revision", installed.run("perennial", "migrate"))
+        print(installed.run("perennial", "doctor").strip())
+        write_batch(installed.folder / "photos")
+        with installed.keep_running("perennial", "serve") as service:
+            installed.wait_until_ready(service)
+            installed.learn("colours")
+        if options.broker is not None:
+            installed.environment["PERENNIAL_BROKER_URL"] = options.broker
+            api = (*API, "--port", installed.environment["PERENNIAL_PORT"], "--workers", "2")
+            with (
+                installed.keep_running("perennial", "worker"),
+                installed.keep_running(*api) as service,
+            ):
+                installed.wait_until_ready(service)
+                installed.learn("more-colours")
+    print("The installation works.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The version of a release: everywhere the same, and set by one command.
+
+    python -m tools.release.version [VERSION]
+
+Without VERSION it prints the one in use. With it, every place of `PLACES` gets it, and the section
+"Unreleased" of the changelog becomes that of the version. The place that counts is `version` in
+pyproject.toml; a test compares the others with it.
+"""
+
+import argparse
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file with the version, after words that a pattern matches, once or more."""
+
+    file: str
+    before: str
+
+    def find_versions(self, text: str) -> set[str]:
+        """Return the versions in the text of the file."""
+        return set(re.findall(f"{self.before}({NUMBER})", text, re.MULTILINE))
+
+    def replace_versions(self, text: str, version: str) -> str:
+        """Return the text with another version."""
+        return re.sub(f"({self.before}){NUMBER}", rf"\g<1>{version}", text, flags=re.MULTILINE)
+
+
+PLACES = (
+    Place("pyproject.toml", r'^version = "'),
+    Place("pyproject.toml", r'"perennial-client=='),
+    Place("client/perennial/__init__.py", r'^__version__ = "'),
+    Place("docker-compose.yml", r"image: perennial:"),
+    Place("client/README.md", r"perennial_client-"),
+    Place("docs/howto/install.md", r"perennial_(?:service|client)-"),
+    Place("docs/howto/train-in-ci.md", r"perennial_client-"),
+    Place("docs/howto/submit-what-you-have.md", r"perennial_client-"),
+    Place("docs/howto/compare-methods.md", r"perennial_service-"),
+)
+CHANGELOG = "CHANGELOG.md"
+UNRELEASED = "## Unreleased\n"
+
+
+def read_version() -> str:
+    """Return the version in use."""
+    (version,) = PLACES[0].find_versions((ROOT / PLACES[0].file).read_text())
+    return version
+
+
+def find_released() -> str | None:
+    """Return the newest version with a section of the changelog, or None if there is none."""
+    found = re.search(f"^## ({NUMBER})$", (ROOT / CHANGELOG).read_text(), re.MULTILINE)
+    return None if found is None else found[1]
+
+
+def set_version(version: str) -> None:
+    """Write a version to all places.
+
+    Raises:
+        SystemExit: it is no version, or the changelog has nothing to release.
+    """
+    if not re.fullmatch(NUMBER, version):
+        raise SystemExit(f"{version} is not a version. Versions are like 0.2.0 or 0.2.0rc1.")
+    changelog = (ROOT / CHANGELOG).read_text()
+    if UNRELEASED not in changelog:
+        raise SystemExit(
+            f"{CHANGELOG} has no section “Unreleased”. Write one that says what changes for users."
+        )
+    (ROOT / CHANGELOG).write_text(changelog.replace(UNRELEASED, f"## {version}\n", 1))
+    for place in PLACES:
+        text = (ROOT / place.file).read_text()
+        (ROOT / place.file).write_text(place.replace_versions(text, version))
+
+
+def main() -> None:
+    """Print or set the version."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("version", nargs="?", metavar="VERSION")
+    version = parser.parse_args().version
+    if version is not None:
+        set_version(version)
+    print(read_version())
+
+
+if __name__ == "__main__":
+    main()

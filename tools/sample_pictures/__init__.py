@@ -1,0 +1,1 @@
+"""The program that draws the sample pictures of the demo, which the package brings along."""

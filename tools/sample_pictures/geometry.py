@@ -1,0 +1,128 @@
+"""Signed distances of simple solids, and the noise that colours them.
+
+A solid is a function from points [N, 3] to distances [N]: negative inside, positive outside. The
+ground is the plane y = 0.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Points = npt.NDArray[np.float32]
+Values = npt.NDArray[np.float32]
+Solid = Callable[[Points], Values]
+Rng = np.random.Generator
+LATTICE = 16
+
+
+class Noise:
+    """Smooth noise in three dimensions: values in [0, 1] on a lattice that repeats, interpolated.
+
+    Args:
+        rng: source of the values.
+    """
+
+    def __init__(self, rng: Rng) -> None:
+        self._values = rng.random((LATTICE, LATTICE, LATTICE)).astype(np.float32)
+
+    def __call__(self, points: Points, scale: float | tuple[float, float, float]) -> Values:
+        """Return the noise at points, of which `scale` lattice steps are one unit long."""
+        at = points * np.asarray(scale, np.float32) + 100.0
+        cell = np.floor(at).astype(np.int64)
+        part = at - cell
+        part = part * part * (3 - 2 * part)
+        low, high = cell % LATTICE, (cell + 1) % LATTICE
+        value = np.zeros(len(points), np.float32)
+        for corner in np.ndindex(2, 2, 2):
+            weight = np.ones(len(points), np.float32)
+            place = []
+            for axis, is_high in enumerate(corner):
+                weight *= part[:, axis] if is_high else 1 - part[:, axis]
+                place.append((high if is_high else low)[:, axis])
+            value += weight * self._values[tuple(place)]
+        return value
+
+    def layered(self, points: Points, scale: float) -> Values:
+        """Return three octaves of noise, in [0, 1]."""
+        layers = [(0.6, 1.0), (0.27, 2.3), (0.13, 5.1)]
+        return sum_values([share * self(points, scale * factor) for share, factor in layers])
+
+
+def sum_values(values: list[Values]) -> Values:
+    """Return the sum of arrays of one shape."""
+    return np.sum(values, axis=0, dtype=np.float32)
+
+
+def length(vectors: npt.NDArray[Any]) -> Values:
+    """Return the lengths of vectors [N, D]."""
+    return np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+
+
+def smooth_union(a: Values, b: Values, width: float) -> Values:
+    """Return the distance of two solids together, with a rounded seam of some width."""
+    share = np.clip(0.5 + 0.5 * (b - a) / width, 0, 1)
+    return b * (1 - share) + a * share - width * share * (1 - share)
+
+
+def sphere(p: Points, centre: tuple[float, float, float], radius: float) -> Values:
+    """Return the distance of a sphere."""
+    return length(p - np.float32(centre)) - radius
+
+
+def ellipsoid(
+    p: Points, centre: tuple[float, float, float], radii: tuple[float, float, float]
+) -> Values:
+    """Return an estimate of the distance of an ellipsoid, never too large by much."""
+    scaled = (p - np.float32(centre)) / np.float32(radii)
+    inner = length(scaled)
+    outer = np.maximum(length(scaled / np.float32(radii)), 1e-6)
+    return inner * (inner - 1) / outer
+
+
+def capsule(
+    p: Points, a: tuple[float, float, float], b: tuple[float, float, float], radius: float
+) -> Values:
+    """Return the distance of a rod with round ends."""
+    start, axis = np.float32(a), np.float32(b) - np.float32(a)
+    share = np.clip((p - start) @ axis / (axis @ axis), 0, 1)
+    return length(p - start - share[:, None] * axis) - radius
+
+
+def round_box(
+    p: Points, centre: tuple[float, float, float], half: tuple[float, float, float], edge: float
+) -> Values:
+    """Return the distance of a box with round edges of the radius `edge`."""
+    beyond = np.abs(p - np.float32(centre)) - np.float32(half) + edge
+    return length(np.maximum(beyond, 0)) + np.minimum(beyond.max(1), 0) - edge
+
+
+def torus(
+    p: Points, centre: tuple[float, float, float], ring: float, tube: float, axis: int = 1
+) -> Values:
+    """Return the distance of a ring with a round section, around one of the three axes."""
+    moved = p - np.float32(centre)
+    flat = length(np.delete(moved, axis, 1)) - ring
+    return np.hypot(flat, moved[:, axis]) - tube
+
+
+def cone_stump(p: Points, height: float, low: float, high: float, edge: float = 0.0) -> Values:
+    """Return the distance of an upright stump of a cone that stands on the ground.
+
+    Args:
+        low, high: radius at the ground and at the top.
+        edge: radius of its round edges.
+    """
+    low, high, height = low - edge, high - edge, height - 2 * edge
+    x, y = np.hypot(p[:, 0], p[:, 2]), p[:, 1] - edge
+    half = height / 2
+    y = y - half
+    cap_x = x - np.minimum(x, np.where(y < 0, low, high))
+    cap_y = np.abs(y) - half
+    slant = np.float32((high - low, height))
+    along = np.clip(((x - low) * slant[0] + (y + half) * slant[1]) / (slant @ slant), 0, 1)
+    side_x, side_y = x - low - along * slant[0], y + half - along * slant[1]
+    inside = np.where((side_x < 0) & (cap_y < 0), -1.0, 1.0)
+    nearest = np.minimum(cap_x**2 + cap_y**2, side_x**2 + side_y**2)
+    return (inside * np.sqrt(nearest) - edge).astype(np.float32)

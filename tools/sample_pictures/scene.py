@@ -1,0 +1,218 @@
+"""A picture of one solid on a table: rays, light, shadow, and what a camera adds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tools.sample_pictures.geometry import Noise, Points, Rng, Solid, Values, length
+
+SIDE = 128
+"""Pixels a side of a picture."""
+SAMPLES = 2
+"""Rays of a pixel along each side."""
+STEPS, SHADOW_STEPS = 72, 28
+NEAR_ENOUGH = 0.002
+Colours = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Thing:
+    """A solid with its colours.
+
+    Attributes:
+        colour: function from points and normals [N, 3] to RGB [N, 3] in [0, 1].
+        height: of its top above the ground.
+        reach: radius of a sphere around its middle that holds it.
+        shine: strength of highlights, in [0, 1].
+        caution: share of a distance that a ray may go; below 1 where distances are estimates.
+    """
+
+    solid: Solid
+    colour: Callable[[Points, Points], Colours]
+    height: float
+    reach: float
+    shine: float = 0.3
+    caution: float = 0.9
+
+
+@dataclass(frozen=True)
+class View:
+    """Camera, light and table of a picture."""
+
+    eye: Points
+    target: Points
+    focal: float
+    light: Points
+    warmth: Points
+    table: Callable[[Points], Colours]
+    wall: Points
+
+
+def draw(thing: Thing, rng: Rng) -> npt.NDArray[np.uint8]:
+    """Return a picture of a thing, uint8 [128, 128, 3], in a view that `rng` chooses."""
+    view = _choose_view(thing, rng)
+    rays = _cast_rays(view)
+    colours = _trace(thing, view, rays)
+    samples = colours.reshape(SIDE, SAMPLES, SIDE, SAMPLES, 3).mean((1, 3))
+    return _photograph(samples, rng)
+
+
+def _choose_view(thing: Thing, rng: Rng) -> View:
+    turn, rise = rng.uniform(0, 2 * np.pi), np.radians(rng.uniform(14, 48))
+    away = thing.reach * rng.uniform(2.3, 3.5)
+    middle = np.float32((0, thing.height / 2, 0))
+    eye = middle + away * np.float32(
+        (np.cos(rise) * np.cos(turn), np.sin(rise), np.cos(rise) * np.sin(turn))
+    )
+    target = middle + thing.reach * rng.uniform(-0.22, 0.22, 3).astype(np.float32)
+    side = turn + rng.uniform(0.5, 2.2) * rng.choice((-1, 1))
+    high = np.radians(rng.uniform(32, 68))
+    light = np.float32((np.cos(high) * np.cos(side), np.sin(high), np.cos(high) * np.sin(side)))
+    warmth = np.float32((1 + rng.uniform(-0.06, 0.1), 1, 1 - rng.uniform(-0.06, 0.1)))
+    wall = np.float32(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.12, 0.12, 3)))
+    return View(eye, target, rng.uniform(1.6, 1.9), light, warmth, _choose_table(rng), wall)
+
+
+def _choose_table(rng: Rng) -> Callable[[Points], Colours]:
+    """Return the colours of wood, cloth, stone or a plain board, by points [N, 3]."""
+    noise, kind = Noise(rng), rng.choice(("wood", "cloth", "stone", "plain"))
+    base = np.float32(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.2, 0.2, 3)))
+    if kind == "wood":
+        base = np.float32(rng.uniform(0.55, 1.0) * np.float32((0.72, 0.5, 0.3)))
+    other = np.clip(base * rng.uniform(0.55, 0.85), 0, 1)
+    angle, width = rng.uniform(0, np.pi), rng.uniform(0.25, 0.6)
+
+    def shade(p: Points) -> Values:
+        x = np.cos(angle) * p[:, 0] + np.sin(angle) * p[:, 2]
+        z = np.cos(angle) * p[:, 2] - np.sin(angle) * p[:, 0]
+        turned = np.stack((x, np.zeros_like(x), z), 1).astype(np.float32)
+        if kind == "wood":
+            rings = noise(turned, (0.5, 1.0, 5.0)) * 6
+            return np.float32(0.35) * (rings % 1) + np.float32(0.5) * noise(
+                turned, (2.0, 1.0, 40.0)
+            )
+        if kind == "cloth":
+            checks = (np.floor(x / width) + np.floor(z / width)) % 2
+            return np.float32(0.75) * checks.astype(np.float32) + np.float32(0.25) * noise(
+                turned, 30.0
+            )
+        return noise.layered(turned, 2.5) * (1.0 if kind == "stone" else 0.15)
+
+    def colour(p: Points) -> Colours:
+        share = shade(p)[:, None]
+        return base * (1 - share) + other * share
+
+    return colour
+
+
+def _cast_rays(view: View) -> Points:
+    """Return directions [N, 3] of the rays through all samples, row by row."""
+    ahead = (view.target - view.eye) / np.linalg.norm(view.target - view.eye)
+    right = np.cross(ahead, (0, 1, 0))
+    right /= np.linalg.norm(right)
+    up = np.cross(right, ahead)
+    place = (np.arange(SIDE * SAMPLES) + 0.5) / (SIDE * SAMPLES) * 2 - 1
+    x, y = np.meshgrid(place, -place)
+    rays = x[..., None] * right + y[..., None] * up + view.focal * ahead
+    rays = rays.reshape(-1, 3).astype(np.float32)
+    return rays / length(rays)[:, None]
+
+
+def _trace(thing: Thing, view: View, rays: Points) -> Colours:
+    middle = np.float32((0, thing.height / 2, 0))
+    hit = _march(thing, view.eye, rays, middle)
+    with np.errstate(divide="ignore"):
+        to_table = np.where(rays[:, 1] < -1e-4, -view.eye[1] / rays[:, 1], np.inf)
+    is_thing = np.isfinite(hit) & (hit < to_table)
+    is_table = ~is_thing & (to_table < 14 * thing.reach)
+    fade = np.clip((rays[:, 1:2] + 0.3) * 1.2, 0, 1)
+    colours = np.broadcast_to(view.wall * (0.75 + 0.35 * fade), rays.shape).astype(np.float32)
+    points = view.eye + rays[is_thing] * hit[is_thing, None]
+    if len(points):
+        normals = _find_normals(thing.solid, points)
+        plain = thing.colour(points, normals)
+        colours[is_thing] = _shade(thing, view, points, normals, plain, -rays[is_thing])
+    points = view.eye + rays[is_table] * to_table[is_table, None].astype(np.float32)
+    if len(points):
+        normals = np.broadcast_to(np.float32((0, 1, 0)), points.shape)
+        lit = _shade(thing, view, points, normals, view.table(points / thing.reach), None)
+        # The table fades into the wall far away.
+        far = np.clip(length(points) / (9 * thing.reach), 0, 1)[:, None] ** 2
+        colours[is_table] = lit * (1 - far) + colours[is_table] * far
+    return colours
+
+
+def _march(thing: Thing, eye: Points, rays: Points, middle: Points) -> Values:
+    """Return the distance along each ray at which it meets the thing; infinity if it passes."""
+    closest = rays @ (middle - eye)
+    missed = length(eye + rays * closest[:, None] - middle) > thing.reach
+    at = np.maximum(closest - thing.reach, 0.01).astype(np.float32)
+    end = closest + thing.reach
+    found = np.full(len(rays), np.inf, np.float32)
+    active = np.flatnonzero(~missed)
+    for _ in range(STEPS):
+        if not len(active):
+            break
+        distance = thing.solid(eye + rays[active] * at[active, None])
+        is_hit = distance < NEAR_ENOUGH
+        found[active[is_hit]] = at[active[is_hit]]
+        at[active] += np.maximum(distance, NEAR_ENOUGH) * thing.caution
+        active = active[~is_hit & (at[active] < end[active])]
+    return found
+
+
+def _find_normals(solid: Solid, points: Points) -> Points:
+    step = 0.004
+    slopes = [
+        solid(points + offset) - solid(points - offset)
+        for offset in np.eye(3, dtype=np.float32) * step
+    ]
+    normals = np.stack(slopes, 1)
+    return normals / np.maximum(length(normals), 1e-9)[:, None]
+
+
+def _shade(
+    thing: Thing, view: View, points: Points, normals: Points, plain: Colours, back: Points | None
+) -> Colours:
+    """Return the colours of lit points; `back` points to the camera where the surface shines."""
+    facing = np.clip(normals @ view.light, 0, 1)
+    lit = facing.copy()
+    seen = facing > 0
+    lit[seen] *= _find_light(thing, points[seen] + 0.02 * normals[seen], view.light)
+    # Corners that see less of the sky are darker.
+    reach = 0.25 * thing.reach
+    open_sky = np.clip(thing.solid(points + reach * normals) / reach, 0, 1)
+    sky = (0.5 + 0.5 * normals[:, 1]) * (0.45 + 0.55 * open_sky)
+    colours = plain * (0.95 * lit[:, None] * view.warmth + 0.42 * sky[:, None])
+    if back is not None:
+        between = view.light + back
+        between /= length(between)[:, None]
+        gleam = np.clip(np.einsum("ij,ij->i", normals, between), 0, 1) ** 48
+        colours = colours + (thing.shine * gleam * lit)[:, None]
+    return colours.astype(np.float32)
+
+
+def _find_light(thing: Thing, points: Points, light: Points) -> Values:
+    """Return the share of light that reaches points, in [0, 1], with a soft edge of the shadow."""
+    share = np.ones(len(points), np.float32)
+    at = np.full(len(points), 0.03 * thing.reach, np.float32)
+    active = np.arange(len(points))
+    for _ in range(SHADOW_STEPS):
+        if not len(active):
+            break
+        distance = thing.solid(points[active] + light * at[active, None])
+        share[active] = np.minimum(share[active], np.clip(9 * distance / at[active], 0, 1))
+        at[active] += np.clip(distance * thing.caution, 0.03 * thing.reach, thing.reach)
+        active = active[(share[active] > 0.01) & (at[active] < 4 * thing.reach)]
+    return share
+
+
+def _photograph(samples: Colours, rng: Rng) -> npt.NDArray[np.uint8]:
+    """Return light as a camera stores it: exposed, darker at the corners, with noise, in sRGB."""
+    place = np.linspace(-1, 1, SIDE)
+    corner = 1 - 0.12 * (place[:, None] ** 2 + place[None] ** 2)
+    light = np.clip(samples * rng.uniform(0.8, 1.12) * corner[..., None], 0, 1) ** (1 / 1.25)
+    light = light + rng.normal(0, rng.uniform(0.004, 0.016), light.shape)
+    return np.rint(255 * np.clip(light, 0, 1)).astype(np.uint8)

@@ -1,0 +1,280 @@
+"""`perennial serve --demo`: a service with a model that has learned the sample pictures.
+
+The demo has a data directory of its own. At its first start, the model learns the pictures of the
+package (`core.packaged.sample_pictures`) over HTTP: three batches by its own recipe, and a fourth
+by fine-tuning, which forgets and is held. A build that was interrupted is begun again.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from core.files.private import UMASK
+from core.machine import usable_cpus
+from core.packaged import sample_pictures
+from perennial import GateHeld, JobHandle, Perennial, PerennialError, types
+from perennial.bars import describe_state, share_done
+from perennial.cli.service.login import has_browser
+from tools import service
+from worker import launcher, one_service
+
+FOLDER = "perennial-demo"
+MARKER = "demo.json"
+"""File that marks a data directory as a demo's, and says whether the demo is complete."""
+FORGETS = {"method": "finetune", "epochs": 3}
+"""Recipe of the last batch: training on its pictures alone, as without this service."""
+JOB_S = 900.0
+"""Seconds that one batch may take, on a slow and busy machine."""
+DESCRIPTION = (
+    "Pictures of things on a table, three kinds in each batch. The last batch was learned by "
+    "fine-tuning, to show what becomes of a version that forgets."
+)
+CONSOLE = Console(stderr=True, highlight=False)
+
+
+class CannotServe(RuntimeError):
+    """The demo cannot be built or served; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A demo to serve.
+
+    Attributes:
+        data_dir: its data directory.
+        port: of 127.0.0.1; None: the service's default, or a free one if that is taken.
+        is_reset: True to build it again.
+        opens_browser: None: where there is a browser.
+    """
+
+    data_dir: Path
+    port: int | None = None
+    is_reset: bool = False
+    opens_browser: bool | None = None
+
+
+def find_data_dir(chosen: Path | None) -> Path:
+    """Return the chosen directory, by default the one beside the service's normal directory."""
+    if chosen is not None:
+        return chosen.absolute()
+    return Path(os.environ.get("PERENNIAL_DATA_DIR") or "perennial-data").absolute().parent / FOLDER
+
+
+def serve(demo: Demo) -> int:
+    """Build the demo if it is not complete, serve it until Ctrl-C, and return the exit status.
+
+    Raises:
+        CannotServe: the directory is not a demo's or is in use, or the demo cannot be built.
+    """
+    os.umask(UMASK)
+    require_demo(demo.data_dir)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
+    start = time.monotonic()
+    try:
+        is_new = _prepare_directory(demo)
+        with service.running(
+            demo.data_dir,
+            # Without keys, which only this machine can use (`PERENNIAL_AUTH` in the settings).
+            {"PERENNIAL_AUTH": "off", "PERENNIAL_THREADS": str(usable_cpus())},
+            inherits_settings=False,
+            port=_choose_port(demo.port),
+            in_terminal=True,
+        ) as running:
+            with Perennial(running.key, base_url=running.url) as client:
+                if is_new:
+                    build(client)
+                    _write_marker(demo.data_dir, is_complete=True)
+                    CONSOLE.print(f"Complete after {time.monotonic() - start:.0f} s.\n")
+                _announce(demo, running, client)
+            return _wait_for_end(running)
+    except KeyboardInterrupt:
+        return 0
+    except one_service.DataInUse as used:
+        raise CannotServe(f"{used.holder} Use that one, or stop it: {used.stop}.") from used
+    except service.NotReady as error:
+        raise CannotServe(str(error)) from error
+    except PerennialError as error:
+        raise CannotServe(
+            f"The demo cannot be built: {error} Its log is {demo.data_dir / 'service.log'}. Start "
+            "it again to build it from the beginning."
+        ) from error
+
+
+def require_demo(data_dir: Path) -> None:
+    """Check that a directory is a demo's, or free for one.
+
+    Raises:
+        CannotServe: it holds something else.
+    """
+    if data_dir.exists() and not data_dir.is_dir():
+        raise CannotServe(f"{data_dir} is a file. Name a folder for the demo with --data-dir.")
+    if not data_dir.exists() or (data_dir / MARKER).exists():
+        return
+    # A start that was killed at once may have left the lock alone.
+    others = sorted(path.name for path in data_dir.iterdir() if path.name != one_service.NAME)
+    if others:
+        raise CannotServe(
+            f"{data_dir} is not a demo's directory: it holds {others[0]!r}. Only an empty folder, "
+            "or one in which a demo was begun, is used for it. Name another with --data-dir."
+        )
+
+
+def is_complete(data_dir: Path) -> bool:
+    """Return True if a demo was built to its end in this directory."""
+    try:
+        return json.loads((data_dir / MARKER).read_text()).get("complete") is True
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def build(client: Perennial) -> None:
+    """Have a model learn the sample pictures, and show each step on the terminal.
+
+    Raises:
+        PerennialError: a batch cannot be learned.
+        CannotServe: the version that should have forgotten has passed its gate.
+    """
+    model = sample_pictures.MODEL
+    client.models.create(
+        model,
+        base=sample_pictures.BASE,
+        image={"size": sample_pictures.SIZE},
+        recipe={"seed": 0},
+        description=DESCRIPTION,
+    )
+    *good, last = sample_pictures.BATCHES
+    with StepBars(CONSOLE) as bars:
+        for number, name in enumerate(good, 1):
+            bars.follow(_describe_batch(name), _submit(client, name))
+            if number == 2:
+                client.aliases.rollback(model, reason="to show a rollback")
+                client.aliases.promote(model, number, reason="the rollback was only shown")
+                client.aliases.follow(model)
+        try:
+            job = _submit(client, last, FORGETS)
+            bars.follow(f"{_describe_batch(last)}, by fine-tuning", job)
+        except GateHeld:
+            return
+    raise CannotServe(
+        "The last version of the demo passed its gate, although it was learned by fine-tuning and "
+        "had to forget. Build the demo again with --reset."
+    )
+
+
+class StepBars:
+    """Bars on a terminal, one for each job; lines where standard error is no terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(16),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> "StepBars":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def follow(self, title: str, job: JobHandle) -> types.Job:
+        """Show a job until it has ended, and return it.
+
+        Raises:
+            perennial.JobEnded: it did not end with a published version.
+        """
+        row = self._progress.add_task(title, total=1.0, state="")
+
+        def update_row(now: types.Job) -> None:
+            self._progress.update(row, completed=share_done(now), state=describe_state(now))
+
+        try:
+            return job.wait(JOB_S, progress=update_row)
+        finally:
+            if job.job is not None and not self._console.is_terminal:
+                self._console.print(f"{title}: {describe_state(job.job)}")
+
+
+def _submit(client: Perennial, name: str, recipe: dict[str, object] | None = None) -> JobHandle:
+    archive = sample_pictures.locate_archive(name)
+    return client.submit(sample_pictures.MODEL, archive, name=name, recipe=recipe)
+
+
+def _describe_batch(name: str) -> str:
+    return f"{name}: {', '.join(sample_pictures.BATCHES[name])}"
+
+
+def _prepare_directory(demo: Demo) -> bool:
+    """Empty the directory unless its demo stays; return True if the demo has to be built.
+
+    Raises:
+        worker.one_service.DataInUse: a service uses it.
+    """
+    with one_service.hold_data_directory(demo.data_dir):
+        if is_complete(demo.data_dir) and not demo.is_reset:
+            return False
+        # First, so that a directory that is half emptied is still known as a demo's.
+        _write_marker(demo.data_dir, is_complete=False)
+        for path in demo.data_dir.iterdir():
+            if path.name in (MARKER, one_service.NAME):
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    return True
+
+
+def _write_marker(data_dir: Path, *, is_complete: bool) -> None:
+    (data_dir / MARKER).write_text(json.dumps({"complete": is_complete}) + "\n")
+
+
+def _choose_port(chosen: int | None) -> int:
+    if chosen is not None:
+        return chosen or service.free_port()
+    port = launcher.DEFAULT_PORT
+    return service.free_port() if launcher.is_taken(launcher.DEFAULT_HOST, port) else port
+
+
+def _announce(demo: Demo, running: service.Service, client: Perennial) -> None:
+    """Say where to look, and open the page of the model in a browser."""
+    model = client.models.retrieve(sample_pictures.MODEL)
+    page = f"{running.url}/ui/models/{model.id}"
+    CONSOLE.print(f"The demo is at {page} and needs no key.", soft_wrap=True)
+    held = next((one.version for one in model.attention if one.kind == "held"), None)
+    if held is not None:
+        production = model.aliases["production"]
+        CONSOLE.print(
+            f"Version {held} waits there for your decision: it forgot, and {page}/compare?a="
+            f"{production}&b={held} shows the pictures that it gets wrong and version {production}, "
+            "which is in production, gets right.",
+            soft_wrap=True,
+        )
+    CONSOLE.print(
+        "“How production moved”, below the table of versions, has the rollback. Ctrl-C stops the "
+        "demo; `perennial serve --demo` goes on with it.",
+        soft_wrap=True,
+    )
+    if demo.opens_browser or (demo.opens_browser is None and has_browser()):
+        webbrowser.open(page)
+
+
+def _wait_for_end(running: service.Service) -> int:
+    """Wait until the service ends by itself, which is an error; Ctrl-C and SIGTERM end the wait."""
+    status = running.process.wait()
+    CONSOLE.print(f"The service ended with status {status}; its log is {running.log}.")
+    return 1
