@@ -19,7 +19,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from core.files.private import UMASK
-from core.machine import usable_cpus
 from core.packaged import sample_pictures
 from perennial import GateHeld, JobHandle, Perennial, PerennialError, types
 from perennial.bars import describe_state, share_done
@@ -80,13 +79,13 @@ def serve(demo: Demo) -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     start = time.monotonic()
     try:
-        is_new = _prepare_directory(demo)
+        is_new = prepare_directory(demo)
         with service.running(
             demo.data_dir,
-            # Without keys, which only this machine can use (`PERENNIAL_AUTH` in the settings).
-            {"PERENNIAL_AUTH": "off", "PERENNIAL_THREADS": str(usable_cpus())},
+            # Without keys, which only a service on a loopback address may be.
+            {"PERENNIAL_AUTH": "off"},
             inherits_settings=False,
-            port=_choose_port(demo.port),
+            port=choose_port(demo.port),
             in_terminal=True,
         ) as running:
             with Perennial(running.key, base_url=running.url) as client:
@@ -218,7 +217,7 @@ def _describe_batch(name: str) -> str:
     return f"{name}: {', '.join(sample_pictures.BATCHES[name])}"
 
 
-def _prepare_directory(demo: Demo) -> bool:
+def prepare_directory(demo: Demo) -> bool:
     """Empty the directory unless its demo stays; return True if the demo has to be built.
 
     Raises:
@@ -243,7 +242,8 @@ def _write_marker(data_dir: Path, *, is_complete: bool) -> None:
     (data_dir / MARKER).write_text(json.dumps({"complete": is_complete}) + "\n")
 
 
-def _choose_port(chosen: int | None) -> int:
+def choose_port(chosen: int | None) -> int:
+    """Return the port to serve on; 0 chooses a free one."""
     if chosen is not None:
         return chosen or service.free_port()
     port = launcher.DEFAULT_PORT

@@ -66,12 +66,12 @@ def log_in(page: Page, key: str) -> None:
     page.goto("/ui")
     page.get_by_label("Key").fill(key)
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="No model yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="Show it what to tell apart")).to_be_visible()
 
 
 def create(page: Page) -> str:
     """Create a model whose gate is strict; its address."""
-    page.get_by_role("link", name="Create a model").click()
+    page.get_by_role("link", name="Choose every setting yourself").click()
     page.get_by_label("Name", exact=True).fill("weeks")
     page.get_by_label("the small base").check()
     page.get_by_label("Forgetting, at most (percent)").fill("10")

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.ui.conftest import BATCHES, HOSTILE, OpenPage, Site, choose, submit
-from tests.ui.files import make_payload
+from tests.ui.files import drop, make_payload, unpack
 
 pytestmark = pytest.mark.slow
 
@@ -238,42 +238,29 @@ def test_without_javascript_a_choice_settles_it(
     expect(page.locator("main")).to_contain_text("1 class, 44 images")
 
 
-def drop(page: Page, path: Path) -> None:
-    """What a person does who drags a file or folder from the desktop onto the page."""
-    expect(page.get_by_text("Drop files here.")).to_be_visible()  # its script has begun
-    box = page.locator("#drop").bounding_box()
-    assert box is not None
-    browser = page.context.new_cdp_session(page)
-    data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
-    for kind in ("dragEnter", "dragOver", "drop"):
-        event = {"type": kind, "x": box["x"] + 9, "y": box["y"] + 9, "data": data}
-        browser.send("Input.dispatchDragEvent", event)
-
-
-def test_a_dropped_folder_is_told_to_be_zipped_or_sent_from_a_terminal(
+def test_a_dropped_folder_is_packed_and_uploaded_as_one_batch(
     site: Site, open_page: OpenPage, bare: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "week 31"
-    (folder / "owl").mkdir(parents=True)
-    (folder / "owl" / "1.png").write_bytes(b"an image")
+    unpack(BATCHES[0][1], folder)
     watched = open_page(f"{bare}/submit")
     page = watched.page
-    drop(page, folder)
+    expect(page.get_by_text("Drop files here.")).to_be_visible()  # its script has begun
+    drop(page, "#drop", folder)
     row = page.locator("#files > li")
-    name = site.client.models.retrieve(bare.rpartition("/")[2]).name
-    expect(row).to_contain_text("This is a folder, and a browser sends files. Drop a zip of it")
-    expect(row.locator("pre")).to_have_text(f"perennial submit {name} './week 31'")
-    expect(row.get_by_label("Name")).to_be_hidden()
-    expect(page.get_by_role("button", name="Submit")).to_be_disabled()
+    looked_at(page)
+    expect(row).to_contain_text("week 31.tar")
+    expect(row.get_by_label("Name")).to_have_value("week 31")
+    expect(row).to_contain_text("2 classes, 24 images to learn from and 20 to measure")
     assert watched.faults() == []
-    assert "week 31" not in [one.filename for one in site.client.uploads.list()]
 
 
 def test_a_dropped_zip_is_uploaded(open_page: OpenPage, bare: str, tmp_path: Path) -> None:
     file = tmp_path / "week-31.zip"
     file.write_bytes(BATCHES[0][1])
     page = open_page(f"{bare}/submit").page
-    drop(page, file)
+    expect(page.get_by_text("Drop files here.")).to_be_visible()  # its script has begun
+    drop(page, "#drop", file)
     looked_at(page)
     page.get_by_role("button", name="Remove").click()
 

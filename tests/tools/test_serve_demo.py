@@ -1,0 +1,121 @@
+"""`perennial serve --demo`: which directory it takes, and what it refuses."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tools import commands, serve_demo
+from tools.serve_demo import MARKER, CannotServe, Demo
+from worker import launcher, one_service
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(commands.serve, arguments)
+
+
+def begin(folder: Path, text: str = '{"complete": true}') -> Path:
+    """Make the directory of a demo with a file, a folder and a link in it."""
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    (folder / "store").mkdir(parents=True)
+    (folder / "store" / "blob").touch()
+    (folder / "perennial.db").touch()
+    (folder / "catalogue").symlink_to(elsewhere)
+    (folder / MARKER).write_text(text)
+    return elsewhere
+
+
+def test_its_directory_is_beside_the_normal_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("PERENNIAL_DATA_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert serve_demo.find_data_dir(None) == tmp_path / "perennial-demo"
+    monkeypatch.setenv("PERENNIAL_DATA_DIR", "/srv/perennial")
+    assert serve_demo.find_data_dir(None) == Path("/srv/perennial-demo")
+    assert serve_demo.find_data_dir(Path("here")) == tmp_path / "here"
+
+
+def test_a_directory_of_another_installation_is_refused_and_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "perennial.db").write_text("models")
+    outcome = run("--demo", "--reset", "--no-browser", "--data-dir", str(tmp_path))
+    assert outcome.exit_code == 1
+    assert "is not a demo's directory: it holds 'perennial.db'" in outcome.output
+    assert [path.name for path in tmp_path.iterdir()] == ["perennial.db"]
+    assert (tmp_path / "perennial.db").read_text() == "models"
+
+
+def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "demo"
+    file.touch()
+    with pytest.raises(CannotServe, match="is a file"):
+        serve_demo.require_demo(file)
+
+
+def test_what_a_killed_start_leaves_is_free_for_a_demo(tmp_path: Path) -> None:
+    serve_demo.require_demo(tmp_path / "new")
+    serve_demo.require_demo(tmp_path)
+    (tmp_path / one_service.NAME).touch()
+    serve_demo.require_demo(tmp_path)
+
+
+@pytest.mark.parametrize("text", ['{"complete": false}', "", "[]", '{"complete"'])
+def test_a_demo_that_was_not_completed_is_built_from_the_beginning(
+    tmp_path: Path, text: str
+) -> None:
+    folder = tmp_path / "demo"
+    elsewhere = begin(folder, text)
+    assert serve_demo.prepare_directory(Demo(folder))
+    assert {path.name for path in folder.iterdir()} == {MARKER, one_service.NAME}
+    assert json.loads((folder / MARKER).read_text()) == {"complete": False}
+    assert (elsewhere / "kept").exists(), "a link is removed, not what it names"
+
+
+def test_a_complete_demo_stays_unless_it_is_reset(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    begin(folder)
+    assert not serve_demo.prepare_directory(Demo(folder))
+    assert (folder / "store" / "blob").exists()
+    assert serve_demo.prepare_directory(Demo(folder, is_reset=True))
+    assert not (folder / "store").exists()
+
+
+def test_a_demo_that_runs_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
+    begin(tmp_path / "demo")
+    with one_service.held(tmp_path / "demo") as lock:
+        assert lock is not None
+        lock.serve("http://127.0.0.1:8123")
+        outcome = run("--demo", "--reset", "--data-dir", str(tmp_path / "demo"))
+    assert outcome.exit_code == 1
+    assert "already serves http://127.0.0.1:8123" in outcome.output
+    assert f"Use that one, or stop it: kill {os.getpid()}." in outcome.output
+    assert (tmp_path / "demo" / "store" / "blob").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--reset",), "--reset is an option of the demo"),
+        (("--no-browser",), "--no-browser is an option of the demo"),
+        (("--demo", "--host", "0.0.0.0"), "--host 0.0.0.0 cannot be served by the demo"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(arguments: tuple[str, ...], message: str) -> None:
+    outcome = run(*arguments)
+    assert outcome.exit_code == 2
+    assert message in outcome.output
+
+
+def test_a_port_that_is_taken_is_replaced_unless_it_was_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launcher, "is_taken", lambda host, port: False)
+    assert serve_demo.choose_port(None) == launcher.DEFAULT_PORT
+    monkeypatch.setattr(launcher, "is_taken", lambda host, port: True)
+    assert serve_demo.choose_port(None) not in (0, launcher.DEFAULT_PORT)
+    assert serve_demo.choose_port(8123) == 8123
