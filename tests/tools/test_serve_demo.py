@@ -87,7 +87,7 @@ def test_a_complete_demo_stays_unless_it_is_reset(tmp_path: Path) -> None:
 def test_a_demo_that_runs_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
     begin(tmp_path / "demo")
-    with one_service.held(tmp_path / "demo") as lock:
+    with one_service.hold_data_directory(tmp_path / "demo") as lock:
         assert lock is not None
         lock.serve("http://127.0.0.1:8123")
         outcome = run("--demo", "--reset", "--data-dir", str(tmp_path / "demo"))
