@@ -78,13 +78,13 @@ from api.server.observe import Latency
 from api.server.stopping import Stopping
 from api.static_files import add_static_files
 from api.uploads.tus import Tus
-from core.database.migrate import require_current
+from core.database.migrate import require_current_schema
 from core.database.polling import PollingReads
 from core.database.session import REQUEST_STATEMENT_S, Database
 from core.database.tables import Owner
 from core.errors import CannotStart, PerennialError
 from core.files import spool
-from core.files.private import UMASK, keep_private
+from core.files.private import UMASK, make_files_private
 from core.jobs.doorbell import Doorbell
 from core.jobs.job_response import EncodedJobs
 from core.keys.keys import ADMIN_OWNER, ensure_admin_key
@@ -243,12 +243,12 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     configure_logging("api")
     sys.setswitchinterval(SWITCH_S)
-    open_to_others = await to_thread.run_sync(keep_private, settings.data_dir)
+    open_to_others = await to_thread.run_sync(make_files_private, settings.data_dir)
     if open_to_others is not None:
         log.warning("data directory open to others", advice=open_to_others)
     db = Database(settings.resolved_database_url, statement_s=REQUEST_STATEMENT_S)
     # Requests on an outdated schema would fail half-way.
-    await to_thread.run_sync(require_current, db)
+    await to_thread.run_sync(require_current_schema, db)
     secret = await to_thread.run_sync(ensure_admin_key, db, settings.data_dir)
     if secret is not None:
         _print_first_key(secret, settings)
@@ -269,7 +269,7 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     app.state.asked_versions = AskedVersions(app.state.database)
     app.state.predict_limits = PredictLimits(db)
     # A process that was killed could not remove the files of its uploads.
-    await to_thread.run_sync(spool.remove_abandoned, settings.make_folder("spool"))
+    await to_thread.run_sync(spool.remove_abandoned_files, settings.make_folder("spool"))
     await app.state.polling.start()
     anyone = await to_thread.run_sync(_find_administrator, db) if settings.auth == "off" else None
     app.state.access = Access(app.state.polling, anyone)
@@ -345,7 +345,7 @@ async def _http_problem(request: Request, error: Exception) -> Response:
 
 def _answer_problem(request: Request, problem: tuple[int, dict[str, str], bytes]) -> Response:
     """Return a problem as a response: an HTML page for routes of pages."""
-    if errors.is_page(request.scope):
+    if errors.is_page_request(request.scope):
         problem = errors.render_problem_page(request.scope, problem)
     status, headers, body = problem
     return Response(body, status, headers)

@@ -71,11 +71,11 @@ async def _get_catalogue(request: Request) -> Catalogue:
     return request.app.state.catalogue  # type: ignore[no-any-return]
 
 
-async def _shape_work(request: Request) -> HeavyWork:
+async def _get_shape_work(request: Request) -> HeavyWork:
     return request.app.state.shape_work  # type: ignore[no-any-return]
 
 
-async def _picture_work(request: Request) -> HeavyWork:
+async def _get_picture_work(request: Request) -> HeavyWork:
     return request.app.state.picture_work  # type: ignore[no-any-return]
 
 
@@ -129,8 +129,8 @@ ObjectStore = Annotated[Store, Depends(_get_store)]
 BlobStore = Annotated[Blobs, Depends(_get_blobs)]
 Config = Annotated[Settings, Depends(_get_settings)]
 CatalogueOf = Annotated[Catalogue, Depends(_get_catalogue)]
-ShapeWork = Annotated[HeavyWork, Depends(_shape_work)]
-PictureWork = Annotated[HeavyWork, Depends(_picture_work)]
+ShapeWork = Annotated[HeavyWork, Depends(_get_shape_work)]
+PictureWork = Annotated[HeavyWork, Depends(_get_picture_work)]
 Bell = Annotated[Doorbell, Depends(_get_doorbell)]
 Service = Annotated[ServiceParts, Depends(_get_service)]
 
@@ -150,11 +150,11 @@ class PageQuery:
     cursor: str | None
 
 
-async def _get_page(limit: Limit = LIMIT, cursor: Cursor = None) -> PageQuery:
+async def _build_page_query(limit: Limit = LIMIT, cursor: Cursor = None) -> PageQuery:
     return PageQuery(limit, cursor)
 
 
-Page = Annotated[PageQuery, Depends(_get_page)]
+Page = Annotated[PageQuery, Depends(_build_page_query)]
 IdempotencyKey = Annotated[
     str | None,
     Header(

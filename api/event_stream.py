@@ -72,7 +72,7 @@ def follow_events(
     )
 
 
-def event_id(text: str | None) -> int:
+def parse_last_event_id(text: str | None) -> int:
     """Return the id in a `Last-Event-ID` header; 0 without one.
 
     Raises:

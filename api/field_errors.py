@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
-from core.text.nearest import list_schema_paths, unknown_field
+from core.text.nearest import describe_unknown_field, list_schema_paths
 from core.text.plain import (
     describe_found,
     describe_required_options,
@@ -105,11 +105,11 @@ def _list_field_paths(route: APIRoute | None) -> list[str]:
     if route is None or route.body_field is None:
         return []
     annotation: Any = route.body_field.field_info.annotation
-    return list(_schema_paths(annotation))
+    return list(_list_schema_paths(annotation))
 
 
 @lru_cache(maxsize=64)
-def _schema_paths(annotation: Any) -> tuple[str, ...]:
+def _list_schema_paths(annotation: Any) -> tuple[str, ...]:
     return tuple(list_schema_paths(TypeAdapter(annotation).json_schema()))
 
 
@@ -136,7 +136,7 @@ def _describe_error(error: Mapping[str, Any], path: str, field_paths: Sequence[s
         return "is missing"
     if named == "extra_forbidden":
         inside, _, name = path.rpartition(".")
-        return unknown_field(name, field_paths, inside)
+        return describe_unknown_field(name, field_paths, inside)
     if named in ("literal_error", "enum"):
         return describe_required_options(error["input"], _parse_options(str(context["expected"])))
     if named in _LIMITS:

@@ -27,7 +27,7 @@ _FOR_EVER = "public, max-age=31536000, immutable"
 
 def add_static_files(app: FastAPI) -> None:
     """Serve the static files without a key; they contain no private data."""
-    app.add_route("/static/{digest}/{name:path}", _file, include_in_schema=False)
+    app.add_route("/static/{digest}/{name:path}", _serve_static_file, include_in_schema=False)
 
 
 def build_static_path(name: str, root: str = "") -> str:
@@ -41,7 +41,7 @@ def build_static_path(name: str, root: str = "") -> str:
     return f"{root}/static/{_index_files()[0]}/{name}"
 
 
-async def _file(request: Request) -> Response:
+async def _serve_static_file(request: Request) -> Response:
     digest, files = _index_files()
     # Names come from this index alone, so no path can lead out of the folder.
     path = files.get(request.path_params["name"])

@@ -52,7 +52,7 @@ def parse_json(data: bytes, what: str = "The body") -> Any:
     return value
 
 
-def fit_text(text: str) -> bool:
+def is_storable_text(text: str) -> bool:
     """Return True if a string can be encoded in UTF-8 and stored in PostgreSQL."""
     if "\0" in text:
         return False
@@ -99,7 +99,7 @@ def _check_value(value: Any, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise _Unfit(f"it is nested deeper than {MAX_DEPTH}")
     if isinstance(value, str):
-        if not fit_text(value):
+        if not is_storable_text(value):
             raise _Unfit("a string holds a NUL character or half of a surrogate pair")
     elif isinstance(value, dict):
         for key, item in value.items():

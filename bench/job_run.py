@@ -17,15 +17,15 @@ def run_job(
     control: Control | None = None,
     hook: job.EvaluationHook | None = None,
 ) -> None:
-    """Learn the task of a specification as `whole` completes it.
+    """Learn the task of a specification as `complete_spec` completes it.
 
     Raises:
         Exception: as `core.learning.training.job.learn_task`.
     """
-    job.learn_task(whole(spec), lambda event: emit(event.to_json()), control, hook)
+    job.learn_task(complete_spec(spec), lambda event: emit(event.to_json()), control, hook)
 
 
-def whole(spec: Mapping[str, Any]) -> JobSpec:
+def complete_spec(spec: Mapping[str, Any]) -> JobSpec:
     """A specification whose manifests and history may be as short, or as long, as the benchmark has
     them.
     """

@@ -65,7 +65,7 @@ def _learn_path(name: str) -> str:
 
 
 ENTRIES = (
-    Entry("held", ("core/lineage/words.py:first_mend",), "a version lacks tasks that were rolled back",
+    Entry("held", ("core/lineage/words.py:describe_first_repair",), "a version lacks tasks that were rolled back",
           f"Learn task 2 again first (POST {M}/tasks/2/relearn) and then this one, or discard it "
           f"(POST {M}/tasks/2/discard).",
           LIFE + "test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_by_relearning"),
@@ -90,13 +90,13 @@ ENTRIES = (
         "again and now passes",
           "", TELLS),
     Entry("biased-head", ("core/publishing/biased_head.py:_format_advice",
-          "core/publishing/biased_head.py:_next_batch"),
+          "core/publishing/biased_head.py:_describe_next_request"),
           "features tell classes apart better than the head by more than 5 points and chance",
           f"Send the next batch with `rebalance`: POST {M}/tasks with Perennial-Recipe: "
           '{"rebalance": {"epochs": 5}}.',
           FOLLOWED + "test_rebalancing_the_next_batch_makes_up_for_a_biased_head"),
     Entry("collapsed", ("core/publishing/version_warnings.py:warn_collapsed",
-          "core/publishing/version_warnings.py:_go_on"),
+          "core/publishing/version_warnings.py:_describe_way_on"),
           "features lost more than 10 points against those of the best ancestor",
           f'Roll production back to it with POST {M}/aliases/production/rollback {{"version": 2, '
           f'"reason": "…"}}.',
@@ -134,7 +134,7 @@ ENTRIES = (
     Entry("read", ("core/ingest/rules/builder.py:leave_junk",
                    "core/ingest/rules/by_folders.py:read_folders",
                    "core/ingest/rules/by_table.py:choose_table",
-                   "core/ingest/rules/by_table.py:read_table", "core/ingest/rules/choice.py:_said_of_classes"),
+                   "core/ingest/rules/by_table.py:read_table", "core/ingest/rules/choice.py:_warn_of_class_names"),
           "labels were read in one of several ways", "", TELLS),
     Entry("layout", ("core/ingest/rules/choice.py:decide_labels", "core/ingest/rules/choice.py:_build_error",
                      "core/ingest/rules/levels.py:_is_clear", "core/ingest/rules/levels.py:_build_error"),
@@ -200,17 +200,17 @@ ENTRIES = (
           "OLOR moves weights back not at all, little or too much", "Set optimizer.olor.iota_total to the sum "
               "that you want.",
           "tests/core/learning/optimizers/test_rollback.py::test_what_the_steps_roll_back_is_the_sum_that_was_asked_for"),
-    Entry("no-weights", ("core/recipe/pretrained.py:weights_of", "core/bases/pretrained.py:resolve_weights",
+    Entry("no-weights", ("core/recipe/pretrained.py:find_named_weights", "core/bases/pretrained.py:resolve_weights",
                          "core/execution/kinds/fetch.py:_find_pretrained"), "timm has no weights of "
                              "this name",
           "GET /v1/architectures has the names.", "tests/api/test_recommended_names.py::test_networks_of_timm"),
     Entry("weights-by-hand", ("core/bases/pretrained.py:_by_hand", "core/execution/kinds/fetch.py:_format_advice",
-                              "core/lineage/words.py:fetch_again"),
+                              "core/lineage/words.py:describe_fetch_request"),
           "weights cannot be fetched",
           "Put model.safetensors into the data directory of each worker, and send POST "
           "/v1/jobs/job_1/retry.",
           "tests/e2e/test_pretrained.py::test_a_file_that_a_person_put_there_is_taken_where_the_hub_has_nothing"),
-    Entry("alias-target", ("core/versions/aliases.py:_no_target",), "an alias cannot go back "
+    Entry("alias-target", ("core/versions/aliases.py:_build_no_target_error",), "an alias cannot go back "
         "further",
           f"PUT {M}/aliases/production can put it on version 1 or 2.",
           LIFE + "test_a_rollback_lands_on_a_version_that_can_answer_and_names_the_classes_that_are_lost"),
@@ -248,16 +248,16 @@ ENTRIES = (
     Entry("rebase-finish", ("core/rebase/rebase_comparison.py:_describe_next_step",
                             "core/rebase/rebase_finish.py:_require_compared",
                             "core/rebase/rebase_finish.py:_require_ready",
-                            "core/rebase/rebase_finish.py:_require_back"), "a move can be "
+                            "core/rebase/rebase_finish.py:_require_old_model"), "a move can be "
                                 "finished or taken back",
           f"POST {M}/rebase/finish moves production.",
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
-    Entry("relearn", ("core/tasks/retries.py:_retry_task", "core/tasks/settling.py:_why_not"),
+    Entry("relearn", ("core/tasks/retries.py:_retry_task", "core/tasks/settling.py:_explain_not_relearnable"),
           "a task is retried although it must be learned again, or vice versa",
           f"Learn it again with POST {M}/tasks/2/relearn.",
           "not followed: the request that it names is followed by `missing`"),
     Entry("uploads", ("core/uploads/uploads.py:_take_place", "core/uploads/uploads.py:_make_missing_error",
-                      "core/uploads/whole_uploads.py:find_whole", "core/uploads/whole_uploads.py:read_contents"),
+                      "core/uploads/whole_uploads.py:find_whole_upload", "core/uploads/whole_uploads.py:read_contents"),
           "an upload is missing or unfinished, or there are too many", "GET /v1/uploads lists all.",
           "not followed: the client resumes uploads by itself, tests/client/test_large_batches.py"),
     Entry("webhook", ("core/webhooks/webhooks.py:require_enabled", "core/webhooks/webhooks.py:require_room"),
@@ -288,14 +288,14 @@ ENTRIES = (
     Entry("shift", ("core/learning/reports/data_findings.py:_find_shift",), "images of known classes differ "
         "from earlier ones",
           "Look at them; if they are right, the model needs them.", "not followed: a person looks"),
-    Entry("would-say", ("core/learning/reports/data_findings.py:_would_say",), "production would predict known classes "
-        "for images of new ones",
+    Entry("would-say", ("core/learning/reports/data_findings.py:_find_misread_classes",),
+          "production would predict known classes for images of new ones",
           "", TELLS),
-    Entry("weak", ("core/recipe/weaknesses.py:find_weaknesses", "core/recipe/weaknesses.py:without_effect"),
+    Entry("weak", ("core/recipe/weaknesses.py:find_weaknesses", "core/recipe/weaknesses.py:warn_without_effect"),
           "a method or modifier is weak in a scenario, or changes nothing", "Name a method that "
               "trains.",
           "not followed: docs/benchmarks.md has measurements of both sides"),
-    Entry("damage", ("core/retention/damage.py:_of_part",), "a stored part is damaged",
+    Entry("damage", ("core/retention/damage.py:_build_part_error",), "a stored part is damaged",
           f"Roll back and learn task 2 again (POST {M}/tasks/2/relearn).",
           "not followed: it needs a damaged store; tests/e2e/test_restore.py restores objects"),
 )  # fmt: skip
@@ -310,13 +310,13 @@ def main() -> None:
 
 def render_document() -> str:
     """Return the text of the document."""
-    from api.pages.parts.words import for_people
+    from api.pages.parts.words import replace_requests_by_buttons
     from perennial.words import replace_by_commands
 
     rows = []
     for one in ENTRIES:
         forms = (
-            [one.says, replace_by_commands(one.says), for_people(one.says)]
+            [one.says, replace_by_commands(one.says), replace_requests_by_buttons(one.says)]
             if one.says
             else ["–"] * 3
         )

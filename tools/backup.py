@@ -33,9 +33,9 @@ from core.errors import StoreCorrupt
 from core.settings import Settings
 from core.storage import ObjectInfo, Store, open_store
 from core.storage.folder import FolderStore
-from core.storage.objects import checked_key
+from core.storage.objects import check_object_key
 from core.storage.timed import TimedStore
-from core.upkeep.consistency import Named, iterate_named
+from core.upkeep.consistency import Named, iterate_named_objects
 from core.webhooks import webhook_secret
 
 DATABASE = "perennial.db"
@@ -77,7 +77,7 @@ def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
         copy_objects(source, copy)
         database = _open_database(target / DATABASE)
         try:
-            named_objects, schema = list(iterate_named(database)), read_revision(database)
+            named_objects, schema = list(iterate_named_objects(database)), read_revision(database)
         finally:
             database.close()
         if not find_missing(named_objects, copy):
@@ -113,7 +113,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
     copy = FolderStore(source.absolute() / STORE)
     database = _open_database(source / DATABASE)
     try:
-        named_objects = list(iterate_named(database))
+        named_objects = list(iterate_named_objects(database))
     except ValueError as error:
         raise NotPossible(
             f"{source} names an object outside of a store ({error}): nothing was restored."
@@ -205,7 +205,7 @@ def _require_plain(source: Path) -> None:
 
 def _is_key(key: str) -> bool:
     try:
-        checked_key(key)
+        check_object_key(key)
     except ValueError:
         return False
     return True

@@ -79,7 +79,7 @@ def run_demo(recipe: Json) -> int:
     if not is_checked(Settings(data_dir=data_dir)):
         console.print(FIRST_START)
     with (
-        service.running(data_dir) as running,
+        service.run_service(data_dir) as running,
         Perennial(running.key, base_url=running.url) as client,
     ):
         console.print(f"Ready at {running.url}  (API documentation: {running.url}/docs)\n")

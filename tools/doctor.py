@@ -8,14 +8,14 @@ from importlib.metadata import version
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.database.migrate import read_revision, require_current
+from core.database.migrate import read_revision, require_current_schema
 from core.database.session import Database
 from core.errors import PerennialError
 from core.packaged import imagenet_base, packaged_base
 from core.settings import Settings
 from core.storage import open_store
 from worker.devices.device_check import check_device, driver_version, is_check_needed
-from worker.devices.torch_check import torch_checked
+from worker.devices.torch_check import check_torch_meanwhile
 
 LEAST_FREE_BYTES = 1 << 30
 
@@ -37,7 +37,7 @@ def run_checks() -> int:
 
 
 def _check_torch(settings: Settings) -> str:
-    with torch_checked(settings):
+    with check_torch_meanwhile(settings):
         return f"{version('torch')} with torchvision {version('torchvision')}"
 
 
@@ -69,7 +69,7 @@ def _check_device(settings: Settings) -> str:
 
 def _check_tables(settings: Settings) -> str:
     with closing(Database(settings.resolved_database_url)) as db:
-        require_current(db)
+        require_current_schema(db)
         return f"revision {read_revision(db)}"
 
 
@@ -84,7 +84,7 @@ def _check_store(settings: Settings) -> str:
 def _check_base(settings: Settings) -> str:
     if settings.default_base != imagenet_base.NAME:
         return f"{settings.default_base} (PERENNIAL_DEFAULT_BASE)"
-    problem = imagenet_base.find_problem()
+    problem = imagenet_base.find_base_problem()
     if problem:
         raise OSError(f"{problem}; new models start from {packaged_base.PACKAGED} until then.")
     return f"{imagenet_base.NAME}, from the package {imagenet_base.PACKAGE}"

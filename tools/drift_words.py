@@ -35,14 +35,14 @@ def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def told_drift(drift: Drift) -> str:
+def describe_drift(drift: Drift) -> str:
     """Return the sentence about one difference between database and store, and its remedy."""
     return FOUND[drift.kind].format(
         object=drift.object, size=f"{drift.bytes:,} bytes", detail=drift.detail
     )
 
 
-def told_result(drifts: Sequence[Drift], objects: int, *, is_verified: bool) -> str:
+def describe_result(drifts: Sequence[Drift], objects: int, *, is_verified: bool) -> str:
     """Return the final sentence of a comparison of database and store.
 
     Args:

@@ -29,7 +29,7 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.database.migrate import require_current
+from core.database.migrate import require_current_schema
 from core.database.session import Database, is_outage
 from core.database.tables import Scrub
 from core.errors import PerennialError
@@ -39,9 +39,9 @@ from core.settings import Settings
 from core.storage import Blobs, Store, open_store
 from core.upkeep import consistency
 from core.upkeep.sweep import run_sweep
-from core.upkeep.sweep_dry_run import Removal, dry_run
+from core.upkeep.sweep_dry_run import Removal, list_sweep_removals
 from tools import backup
-from tools.drift_words import format_count, told_drift, told_result
+from tools.drift_words import describe_drift, describe_result, format_count
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         db = Database(settings.resolved_database_url)
         try:
-            require_current(db)
+            require_current_schema(db)
             store = open_store(settings)
             return (_run_sweep if options.command == "sweep" else _run_check)(
                 db, store, settings, options
@@ -86,7 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_sweep(db: Database, store: Store, settings: Settings, options: argparse.Namespace) -> int:
     grace_days = options.grace_hours / 24
     if options.dry_run:
-        _tell_removals(dry_run(db, store, settings, grace_days=grace_days), options.json)
+        _tell_removals(
+            list_sweep_removals(db, store, settings, grace_days=grace_days), options.json
+        )
         return 0
     run_sweep(
         db,
@@ -117,10 +119,10 @@ def _run_check(db: Database, store: Store, settings: Settings, options: argparse
         return 1 if drifts else 0
     print(_describe_scrub(db))
     for drift in drifts:
-        print(told_drift(drift))
+        print(describe_drift(drift))
     # As a set, because several rows may name one object.
-    objects = len({named.key for named in consistency.iterate_named(db)})
-    print(told_result(drifts, objects, is_verified=options.verify))
+    objects = len({named.key for named in consistency.iterate_named_objects(db)})
+    print(describe_result(drifts, objects, is_verified=options.verify))
     return 1 if drifts else 0
 
 

@@ -28,7 +28,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from core.bases.base_advice import find_advice, format_creation_request, format_query
+from core.bases.base_advice import find_fitting_architecture, format_creation_request, format_query
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.learning.networks import ImageSpec, expected_base, get_architectures
 
@@ -102,7 +102,7 @@ def _suggest_options(
     }
     family = get_architectures()[architecture["name"]].family
     image: ImageOut = {"size": image_size, "channels": 3}
-    fitting = find_advice(
+    fitting = find_fitting_architecture(
         cast(ArchitectureChoice, architecture), image, family, present_shapes, shapes
     )
     # The files of torchvision have three channels; other advice would not help.

@@ -41,7 +41,7 @@ from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import scores_on_task
 from core.learning.networks import HeadSpec, ImageSpec, Network, empty_network
 from core.learning.networks.families import rebuild_network
-from core.learning.networks.interpolation import on_the_line
+from core.learning.networks.interpolation import interpolate_weights
 from core.learning.networks.linear.linearised import BACKBONE, DISPLACEMENT, LinearisedNetwork
 from core.learning.precision import Inputs, choose_device, place_network
 
@@ -102,7 +102,7 @@ def read_version(path: Path) -> Version:
             raise ValueError(f"{path} is no download of a version: {error.args[0]}") from error
 
 
-def build(version: Version) -> Network:
+def build_network(version: Version) -> Network:
     """Return the version's network in eval mode.
 
     Raises:
@@ -253,7 +253,7 @@ def measure_points(
     for k in range(STEPS + 1):
         share = k / STEPS
         # Into the same network, so that 51 points need the memory of one.
-        network.load_state_dict(on_the_line(start, end, share))
+        network.load_state_dict(interpolate_weights(start, end, share))
         scores = [
             scores_on_task(network, each.data, each.task, Network.forward, inputs) for each in sets
         ]
@@ -275,7 +275,7 @@ def main(arguments: list[str]) -> None:
     chosen = parser.parse_args(arguments)
     try:
         old, new = read_version(chosen.old), read_version(chosen.new)
-        network = build(new)
+        network = build_network(new)
         end = find_line_end(old, new)
         image = ImageSpec.from_field(new.config["image"])
         with tempfile.TemporaryDirectory() as folder:

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from core.files.private import UMASK
 from core.packaged import sample_pictures
 from perennial import GateHeld, JobHandle, Perennial, PerennialError, types
-from perennial.bars import describe_state, share_done
+from perennial.bars import compute_share_done, describe_state
 from perennial.cli.service.login import has_browser
 from tools import service
 from worker import launcher, one_service
@@ -80,7 +80,7 @@ def serve(demo: Demo) -> int:
     start = time.monotonic()
     try:
         is_new = prepare_directory(demo)
-        with service.running(
+        with service.run_service(
             demo.data_dir,
             # Without keys, which only a service on a loopback address may be.
             {"PERENNIAL_AUTH": "off"},
@@ -199,7 +199,7 @@ class StepBars:
         row = self._progress.add_task(title, total=1.0, state="")
 
         def update_row(now: types.Job) -> None:
-            self._progress.update(row, completed=share_done(now), state=describe_state(now))
+            self._progress.update(row, completed=compute_share_done(now), state=describe_state(now))
 
         try:
             return job.wait(JOB_S, progress=update_row)

@@ -22,7 +22,7 @@ import httpx2
 
 from core.recipe.catalogue import load_catalogue
 from core.settings import Settings
-from worker.devices.torch_check import torch_checked
+from worker.devices.torch_check import check_torch_meanwhile
 from worker.launcher import find_parent_death_signal
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,7 +51,7 @@ class Service:
 
 
 @contextmanager
-def running(
+def run_service(
     data_dir: Path,
     environment: Mapping[str, str] | None = None,
     *,
@@ -131,7 +131,7 @@ def lend_catalogue(data_dir: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not marker.exists():
             settings = Settings(data_dir=data_dir)
-            with torch_checked(settings):
+            with check_torch_meanwhile(settings):
                 load_catalogue(settings)
             marker.touch()
 

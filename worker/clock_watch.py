@@ -95,14 +95,14 @@ class ClockWatch:
     def _bring_near(self) -> None:
         """Correct stored times that lie too far in the future."""
         with self._db.write() as session:
-            changed_rows = bring_near(session, self._db.now(session), self._lease_s)
+            changed_rows = correct_future_times(session, self._db.now(session), self._lease_s)
         if changed_rows:
             log.warning(
                 "times in a far future were brought near: the clock was put back", rows=changed_rows
             )
 
 
-def bring_near(session: Session, now: float, lease_s: float) -> int:
+def correct_future_times(session: Session, now: float, lease_s: float) -> int:
     """Correct stored times that lie too far in the future, in the caller's transaction.
 
     Return the number of changed rows.

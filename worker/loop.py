@@ -21,7 +21,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from core import telemetry
-from core.database.migrate import require_current
+from core.database.migrate import require_current_schema
 from core.database.session import STATEMENT_S, Database, is_outage
 from core.errors import LeaseLost, PerennialError
 from core.execution import exporters
@@ -41,7 +41,7 @@ from core.webhooks.deliver import Deliverer
 from worker.attempts.attempt import Attempt, Tools
 from worker.attempts.child import COMMAND, Zygote
 from worker.attempts.folders import WorkFolder
-from worker.chores import ALIVE, SWEEP_S, Chores, lost_file
+from worker.chores import ALIVE, SWEEP_S, Chores, get_lost_device_file
 from worker.clock_watch import ClockWatch
 from worker.devices.device import DeviceWatch
 from worker.reaper import Reaper
@@ -97,7 +97,7 @@ class Worker:
             settings.chores_s,
             {
                 # A notification may be lost with the broker, and nothing else would repeat it.
-                "ring": lambda: [ring(job_id) for job_id in sweep.find_unrung(self.db)],
+                "ring": lambda: [ring(job_id) for job_id in sweep.find_unannounced_jobs(self.db)],
                 "touch the health file": self._touch_health_file,
                 "report the device": self._report_device,
                 "compare the clocks": self._clock.compare_clocks,
@@ -119,10 +119,12 @@ class Worker:
             "sweeps",
             max(SWEEP_S, settings.chores_s),
             {
-                "tell what it can export": lambda: exporters.report_worker(self.db, self.name),
+                "tell what it can export": lambda: exporters.report_exporting_worker(
+                    self.db, self.name
+                ),
                 "sweep": self._sweep_if_calm,
                 "usage": lambda: usage_sums.measure_outdated_owners(self.db),
-                "reserve on the disk": lambda: reserve.make_file(
+                "reserve on the disk": lambda: reserve.make_reserve_file(
                     settings.data_dir, settings.reserve_bytes
                 ),
             },
@@ -137,7 +139,7 @@ class Worker:
             SchemaOutdated: `perennial migrate` is missing.
         """
         # Jobs under an outdated schema would fail half-way.
-        require_current(self.db)
+        require_current_schema(self.db)
         # Before the first claim, since a folder without a lock counts as a dead worker's.
         self._folder.open()
         self._serve_figures()
@@ -238,7 +240,7 @@ class Worker:
     def _touch_health_file(self) -> None:
         """Touch the health file; while the device is lost, write the reason instead."""
         lost_path, problem = (
-            lost_file(self.settings.data_dir, self.name),
+            get_lost_device_file(self.settings.data_dir, self.name),
             self._device.device.problem,
         )
         if problem is not None:
@@ -257,7 +259,7 @@ class Worker:
                 return
         with self.db.write() as session:
             now_there = self.db.now(session)
-            workers.record_presence(
+            workers.record_worker_presence(
                 session, self.name, device, now_there, self._reaper.answers_since
             )
         self._reported = now, device
@@ -283,7 +285,7 @@ class Worker:
         """Take the jobs of dead workers on this host, and remove their folders."""
         job_ids: list[str] = []
         self._folder.clear_abandoned(
-            lambda worker: job_ids.extend(claims.reap_worker(self.db, worker))
+            lambda worker: job_ids.extend(claims.reap_worker_jobs(self.db, worker))
         )
         for job_id in self._note_reaped(job_ids):
             ring(job_id)
@@ -318,7 +320,7 @@ class Worker:
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
-        lost_file(self.settings.data_dir, self.name).unlink(missing_ok=True)
+        get_lost_device_file(self.settings.data_dir, self.name).unlink(missing_ok=True)
         self._folder.close()
         self.db.close()
 

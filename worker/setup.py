@@ -20,7 +20,7 @@ from core.processes.start import require_start
 from core.recipe.catalogue import load_catalogue
 from core.settings import Settings
 from core.storage import open_store
-from worker.devices.torch_check import FIRST_START, is_checked, torch_checked
+from worker.devices.torch_check import FIRST_START, check_torch_meanwhile, is_checked
 from worker.prepared import Prepared
 
 
@@ -33,7 +33,7 @@ def prepare_service(settings: Settings) -> Prepared:
     db = Database(settings.resolved_database_url)
     try:
         # The imports take seconds, in which the schema and the store are prepared.
-        with torch_checked(settings):
+        with check_torch_meanwhile(settings):
             copy = upgrade_schema(db, backups=settings.data_dir)
             if copy is not None:
                 print(COPIED.format(copy), file=sys.stderr)
@@ -74,12 +74,12 @@ def main() -> int:
         if not is_checked(settings):
             print(FIRST_START, file=sys.stderr, flush=True)
         prepared = prepare_service(settings)
-        reserve.make_file(settings.data_dir, settings.reserve_bytes)
+        reserve.make_reserve_file(settings.data_dir, settings.reserve_bytes)
     except PerennialError as error:
         print(error.detail, file=sys.stderr)
         return 1
     except (SQLAlchemyError, OSError) as error:
-        if not reserve.is_full(settings.data_dir):
+        if not reserve.is_disk_full(settings.data_dir):
             raise
         reason = str(getattr(error, "orig", error))
         print(

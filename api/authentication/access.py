@@ -117,12 +117,12 @@ class Access:
         if self._anyone is not None:
             require_loopback(scope)
             # The browser on this machine reaches loopback on behalf of any page that it shows.
-            session.refuse_foreign(scope)
+            session.refuse_foreign_change(scope)
             return self._anyone
         authorization = find_header(scope, b"authorization")
         if authorization is not None:
             return await self._look_up_cached(authorization, self._look_up, fresh)
-        token = session.find_token(scope)
+        token = session.find_session_token(scope)
         if token is None:
             raise NotAuthenticated("Send your key as `Authorization: Bearer pk_…`.")
         # Never from the cache: a logout in another process must count here at once.
@@ -194,10 +194,10 @@ class Access:
         if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= now):
             raise NotAuthenticated("The key is unknown, revoked or expired.")
         self.used[row.id] = now
-        return Actor(row.owner_id, row.id, row.scope, bound=_build_bound(row)), row.expires_at
+        return Actor(row.owner_id, row.id, row.scope, bound=_build_key_binding(row)), row.expires_at
 
 
-def _build_bound(row: KeyRow) -> Bound | None:
+def _build_key_binding(row: KeyRow) -> Bound | None:
     if row.model_id is None or row.model_name is None or row.alias is None:
         return None
     return Bound(row.model_id, row.model_name, row.alias)

@@ -23,7 +23,7 @@ from api.dependencies import Needs
 from api.limits.fair_share import FairShare, Working, release_slot, retake_slot
 from api.limits.predict_limits import PredictLimits
 from api.limits.rate import Rate
-from api.strict_json import fit_text, parse_json
+from api.strict_json import is_storable_text, parse_json
 from core.database import session
 from core.errors import (
     BodyTimeout,
@@ -156,13 +156,13 @@ class _Guarded:
             await working.begin()
             # Before the handler, which first writes to the database: a full disk would prevent it.
             if self.makes_room:
-                reserve.release_if_full(data_dir)
+                reserve.release_reserve_if_full(data_dir)
             await self._serve_route(
                 actor, scope, watch.watch_receive(receive), watch.watch_send(release_and_send)
             )
         except Exception as error:
             # A quota may be exceeded although the disk's own figures show free space.
-            is_full = disk.is_full(error) or session.is_full(error)
+            is_full = disk.is_disk_full_error(error) or session.is_database_full(error)
             if not (self.makes_room and is_full and reserve.release_reserve(data_dir)):
                 raise
             raise NoSpace(
@@ -208,7 +208,7 @@ class _Guarded:
 
     def _check_path(self, scope: Scope) -> None:
         for value in scope["path_params"].values():
-            if isinstance(value, str) and not fit_text(value):
+            if isinstance(value, str) and not is_storable_text(value):
                 raise NotFound("There is nothing at this path.")
 
     def _check_query(self, query: bytes) -> None:
@@ -237,7 +237,7 @@ class _Guarded:
                     fields=[{"field": name, "message": "given twice"}],
                 )
             checked_names.add(name)
-            if not fit_text(value):
+            if not is_storable_text(value):
                 raise Invalid(
                     f"The query parameter {name!r} holds a NUL character.",
                     fields=[{"field": name, "message": "holds a NUL character"}],
@@ -245,7 +245,7 @@ class _Guarded:
 
     async def _read_json(self, scope: Scope, receive: Receive) -> Receive:
         headers = Request(scope).headers
-        length = declared_length(headers.get("content-length"))
+        length = read_declared_length(headers.get("content-length"))
         if length is not None and length > MAX_JSON_BYTES:
             raise BodyTooLarge(
                 f"A JSON body may have {MAX_JSON_BYTES} bytes; this one has {length}."
@@ -264,7 +264,7 @@ class _Guarded:
         return replay_body(body, receive)
 
 
-def declared_length(header: str | None) -> int | None:
+def read_declared_length(header: str | None) -> int | None:
     """Return the value of Content-Length in bytes, or None without one.
 
     Raises:

@@ -55,13 +55,13 @@ class KeyUse:
         if not used and not last_requests:
             return
         try:
-            await to_thread.run_sync(_store_times, self._db, used, last_requests)
+            await to_thread.run_sync(_store_key_use_times, self._db, used, last_requests)
         # An outage must not end the task; only the times of one period are lost.
         except SQLAlchemyError as error:
             log.warning("last use of keys and sessions not written", error=str(error)[:300])
 
 
-def _store_times(db: Database, used: dict[str, float], seen: dict[str, float]) -> None:
+def _store_key_use_times(db: Database, used: dict[str, float], seen: dict[str, float]) -> None:
     with db.write() as session:
         for key_id, at in used.items():
             session.execute(update(Key).where(Key.id == key_id).values(last_used_at=at))

@@ -16,14 +16,14 @@ from starlette.types import Scope
 
 from api.server.loopback import find_header, host_name, is_loopback
 from core.errors import NotAllowed
-from core.keys.sessions import LIFE_S, bind_to_place
+from core.keys.sessions import LIFE_S, bind_token_to_place
 
 SECURE = "__Host-perennial"
 """Name of the cookie under https."""
 _READS = frozenset({"GET", "HEAD"})
 
 
-def find_token(scope: Scope) -> str | None:
+def find_session_token(scope: Scope) -> str | None:
     """Return the token in a request's cookie, bound to host and port, or None without a cookie.
 
     Raises:
@@ -32,12 +32,12 @@ def find_token(scope: Scope) -> str | None:
     cookies = _parse_cookies(scope)
     # A cookie without TLS counts only on loopback, where nobody else can read it on its way.
     cookie = cookies.get(SECURE) or (
-        cookies.get(loopback_name(scope)) if is_loopback(host_name(scope)) else None
+        cookies.get(name_loopback_cookie(scope)) if is_loopback(host_name(scope)) else None
     )
     if not cookie:
         return None
-    require_own(scope)
-    return bind_to_place(cookie, read_host(scope))
+    require_own_page(scope)
+    return bind_token_to_place(cookie, read_host(scope))
 
 
 def read_host(scope: Scope) -> str:
@@ -45,7 +45,7 @@ def read_host(scope: Scope) -> str:
     return find_header(scope, b"host") or ""
 
 
-def loopback_name(scope: Scope) -> str:
+def name_loopback_cookie(scope: Scope) -> str:
     """Return the cookie's name under http on a loopback address, which contains the
     request's port.
     """
@@ -53,7 +53,7 @@ def loopback_name(scope: Scope) -> str:
     return f"perennial-{port or '80'}"
 
 
-def require_own(scope: Scope) -> None:
+def require_own_page(scope: Scope) -> None:
     """Refuse a request unless the browser declares that it comes from this service's own pages.
 
     Raises:
@@ -88,7 +88,7 @@ def require_own_origin(scope: Scope) -> None:
         )
 
 
-def refuse_foreign(scope: Scope) -> None:
+def refuse_foreign_change(scope: Scope) -> None:
     """Refuse changes requested by another site while authentication is off.
 
     Raises:
@@ -99,7 +99,7 @@ def refuse_foreign(scope: Scope) -> None:
         raise NotAllowed("A page of another site cannot change anything here.")
 
 
-def set_cookie(request: Request, response: Response, made: str) -> None:
+def set_session_cookie(request: Request, response: Response, made: str) -> None:
     """Set the session cookie in a response.
 
     Raises:
@@ -112,7 +112,7 @@ def set_cookie(request: Request, response: Response, made: str) -> None:
             "Logging in by http would show your key to everybody on the way. Open this page by "
             "https, or on the machine itself by http://127.0.0.1."
         )
-    name = SECURE if is_secure else loopback_name(request.scope)
+    name = SECURE if is_secure else name_loopback_cookie(request.scope)
     # A link from another site comes without a strict cookie; `api.pages.errors` repeats it.
     response.set_cookie(
         name,
@@ -125,11 +125,13 @@ def set_cookie(request: Request, response: Response, made: str) -> None:
     )
 
 
-def delete_cookie(request: Request, response: Response) -> None:
+def delete_session_cookie(request: Request, response: Response) -> None:
     """Delete the session cookie in a response."""
     # Both names: the cookie may have been set under the other scheme.
     response.delete_cookie(SECURE, path="/", secure=True, httponly=True, samesite="strict")
-    response.delete_cookie(loopback_name(request.scope), path="/", httponly=True, samesite="strict")
+    response.delete_cookie(
+        name_loopback_cookie(request.scope), path="/", httponly=True, samesite="strict"
+    )
 
 
 def _parse_cookies(scope: Scope) -> dict[str, str]:

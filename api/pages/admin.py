@@ -146,7 +146,7 @@ def show_audit(
     except PerennialError as error:
         return render_page(request, "audit.html", {**context, "wrong": error.detail}, error.status)
     names = audit.find_display_names(db, actor, entries["items"])
-    rows = [(one, _format_data(dict(one["data"]))) for one in entries["items"]]
+    rows = [(one, _format_change_data(dict(one["data"]))) for one in entries["items"]]
     context |= {"rows": rows, "next_cursor": entries["next_cursor"], "names": names, "wrong": None}
     return render_page(request, "audit.html", context)
 
@@ -247,7 +247,7 @@ def _sum_bytes(of: ModelBytes) -> int:
     return sum(cast(Mapping[str, int], of).values())
 
 
-def _format_data(data: dict[str, object]) -> list[tuple[str, str]]:
+def _format_change_data(data: dict[str, object]) -> list[tuple[str, str]]:
     """Return the recorded data of a change as (field, value) texts."""
     fields = (
         (name, value)

@@ -85,7 +85,9 @@ class Versions:
     task: str | None
 
 
-async def _get_versions(a: Version = None, b: Version = None, task: OnTask = None) -> Versions:
+async def _build_compared_versions(
+    a: Version = None, b: Version = None, task: OnTask = None
+) -> Versions:
     return Versions(a, b, task)
 
 
@@ -111,7 +113,7 @@ async def show_comparison(
     model: ModelPath,
     actor: Read,
     service: Service,
-    compared: Annotated[Versions, Depends(_get_versions)],
+    compared: Annotated[Versions, Depends(_build_compared_versions)],
     view: Annotated[View, Depends(_build_comparison_view)],
 ) -> Response:
     """Show the page that compares two versions."""
@@ -134,13 +136,13 @@ async def show_comparison(
         return render_page(request, "compare.html", {**context, "told": None, "why": None})
     try:
         pair = await to_thread.run_sync(
-            compared_tasks.find_pair, db, actor, model_response["id"], a, b, number
+            compared_tasks.find_version_pair, db, actor, model_response["id"], a, b, number
         )
         kind: FlipKind = view.flips or "negative"
         look = Choice(pair.a.number, pair.b.number, number, view.label or None, kind, view.every)
 
         def compare_pair() -> Comparison:
-            return compared_tasks.run_with_retry(
+            return compared_tasks.run_without_deleted_tasks(
                 db,
                 actor,
                 pair,
@@ -155,7 +157,7 @@ async def show_comparison(
     return render_page(
         request,
         "compare.html",
-        {**context, **_build_context(comparison, look), "cursor": view.cursor, "why": None},
+        {**context, **_build_template_values(comparison, look), "cursor": view.cursor, "why": None},
     )
 
 
@@ -177,13 +179,13 @@ def _parse_task(text: str | None) -> int | None:
 
 def _load_comparison(blobs: Blobs, pair: Pair, look: Choice, cursor: str | None) -> Comparison:
     result = compare.compare_versions(blobs, pair)
-    images = compare.list_images(
+    images = compare.list_compared_images(
         blobs, pair, kind=look.kind, label=look.label, limit=IMAGES, cursor=cursor
     )
     return Comparison(result, images)
 
 
-def _build_context(comparison: Comparison, look: Choice) -> dict[str, object]:
+def _build_template_values(comparison: Comparison, look: Choice) -> dict[str, object]:
     """Return the values for the template."""
     result = comparison.result
     totals = result["totals"]
@@ -199,7 +201,7 @@ def _build_context(comparison: Comparison, look: Choice) -> dict[str, object]:
         "helped": [one for one in changed if one["positive"] > one["negative"]],
         "classes": result["classes"] if look.every else changed,
         "same": result["classes_total"] - len(changed),
-        "matrix": _build_matrix(result),
+        "matrix": _build_confusion_change(result),
         "pairs": [pair for pair in result["pairs"] if pair["a"] != pair["b"]][:40],
     }
 
@@ -214,7 +216,7 @@ class Row:
     cells: list[int]
 
 
-def _build_matrix(result: CompareOut) -> list[Row] | None:
+def _build_confusion_change(result: CompareOut) -> list[Row] | None:
     """Return the change b − a in predictions (columns) of each class (rows).
 
     None if there are too many classes or no changes.

@@ -19,7 +19,7 @@ _STRANGE = frozenset("\\#")
 """Characters that a browser reads as a slash, or that end a path."""
 
 
-def is_page(scope: Scope) -> bool:
+def is_page_request(scope: Scope) -> bool:
     """Return True if a request is for a page."""
     path = str(scope["path"]).removeprefix(root_of(scope))
     return path == PREFIX or path.startswith(f"{PREFIX}/")
@@ -35,9 +35,9 @@ def render_problem_page(scope: Scope, answer: Answer) -> Answer:
     if status in (401, 403) and _is_link_elsewhere(scope):
         # A link from another site: the browser withholds the cookie, or it does not count, until a
         # page of this service sends the request.
-        return _asked_again(scope)
+        return _render_again_page(scope)
     if status == 401:
-        return _to_login(scope)
+        return _redirect_to_login(scope)
     problem: Mapping[str, Any] = json.loads(body)
     context = {
         "title": problem["title"],
@@ -94,7 +94,7 @@ def _is_link_elsewhere(scope: Scope) -> bool:
     )
 
 
-def _asked_again(scope: Scope) -> Answer:
+def _render_again_page(scope: Scope) -> Answer:
     text = render_html(scope, "again.html", {"here": get_own_path(scope, _format_path(scope))})
     return 200, {**HEADERS, "Content-Type": "text/html; charset=utf-8"}, text.encode()
 
@@ -104,7 +104,7 @@ def _format_path(scope: Scope) -> str:
     return f"{scope['path']}?{query}" if query else str(scope["path"])
 
 
-def _page_of_form(scope: Scope) -> str:
+def _find_page_of_form(scope: Scope) -> str:
     """Return the page that a form was on, from Referer; `get_own_path` checks that it is one of
     ours.
     """
@@ -115,11 +115,11 @@ def _page_of_form(scope: Scope) -> str:
     return f"{sent.path}?{sent.query}" if sent.query else sent.path
 
 
-def _to_login(scope: Scope) -> Answer:
+def _redirect_to_login(scope: Scope) -> Answer:
     """Redirect to the login and back to the page; say so if a form was sent and not processed."""
     is_sent = scope["method"] != "GET"
     # A form's path may take POST alone, so the way back leads to the page that it was on.
-    back = _page_of_form(scope) if is_sent else _format_path(scope)
+    back = _find_page_of_form(scope) if is_sent else _format_path(scope)
     place = f"{root_of(scope)}{LOGIN}?next={quote(get_own_path(scope, back), safe='/')}{'&sent=yes' if is_sent else ''}"
     # htmx would insert the login page into a part of the current page.
     if find_header(scope, b"hx-request"):

@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
 from api.authentication import session
-from api.authentication.guard import declared_length, read_body
+from api.authentication.guard import read_body, read_declared_length
 from api.dependencies import Config, Db, Write
 from api.pages.submit import PATH
 from api.schemas.common import ModelPath
 from core.errors import ArchiveInvalid, Invalid
-from core.ingest.first_look import ImageHead, check_heads
+from core.ingest.first_look import ImageHead, check_image_heads
 from core.ingest.limits import Limits
 from core.ingest.rules.names import is_junk, is_no_image
 from core.tasks import submission
@@ -70,7 +70,7 @@ async def judge_first_images(
     # The script sends JSON, so `read_form`, which checks the origin of forms, is not used.
     session.require_own_origin(request.scope)
     body = await read_body(
-        request.receive, MAX_BYTES, declared_length(request.headers.get("content-length"))
+        request.receive, MAX_BYTES, read_declared_length(request.headers.get("content-length"))
     )
     await to_thread.run_sync(submission.require_model, db, actor, model)
     try:
@@ -99,7 +99,7 @@ def _judge_images(
         if not (is_junk(name) or is_no_image(name))
     ]
     # The page may not know the number of files.
-    impression = check_heads(max(files, len(image_heads)), image_heads, limits)
+    impression = check_image_heads(max(files, len(image_heads)), image_heads, limits)
     try:
         impression.require_enough()
     except ArchiveInvalid as error:

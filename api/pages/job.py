@@ -26,7 +26,7 @@ def show_job(
     request: Request, job: JobPath, actor: Read, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Show the page of a job."""
-    story = job_story.read_story(db, actor, job)
+    story = job_story.read_job_story(db, actor, job)
     possible = _list_actions(story.job)
     again = "retry" in possible and story.job["kind"] == "learn"
     suggestions = (
@@ -70,7 +70,7 @@ async def apply_job_action(
                 f"possible."
             )
         # Pausing leaves nothing to do for a worker.
-        return jobs.apply_action(db, actor, job, Action(verb)), verb != Action.PAUSE
+        return jobs.apply_job_action(db, actor, job, Action(verb)), verb != Action.PAUSE
 
     job_response, ring = await to_thread.run_sync(apply_verb)
     if ring:

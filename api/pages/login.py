@@ -52,7 +52,7 @@ async def log_in(request: Request, db: Db) -> Response:
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise NotAllowed("Only the login page itself logs in.")
         place = session.read_host(request.scope)
-        session.set_cookie(
+        session.set_session_cookie(
             request,
             response,
             await to_thread.run_sync(sessions.begin_session, db, inputs.get("key", ""), place),
@@ -68,11 +68,11 @@ async def log_in(request: Request, db: Db) -> Response:
 async def log_out(request: Request, db: Db) -> Response:
     """End the session."""
     await read_form(request)
-    token = session.find_token(request.scope)
+    token = session.find_session_token(request.scope)
     if token is not None:
         await to_thread.run_sync(sessions.end_session, db, token)
         access: Access = request.app.state.access
         access.forget_session(token)
     response = RedirectResponse(f"{root_of(request.scope)}{LOGIN}", 303)
-    session.delete_cookie(request, response)
+    session.delete_session_cookie(request, response)
     return response

@@ -10,12 +10,16 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Bell, CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
-from api.pages.parts.actions import list_waiting
-from api.pages.parts.checks import describe_checked, describe_limits, list_disabled_checks
-from api.pages.parts.heat import ROWS, build_curves, build_heat
+from api.pages.parts.actions import list_waiting_items
+from api.pages.parts.checks import (
+    describe_check_limits,
+    describe_gate_comparison,
+    list_disabled_checks,
+)
+from api.pages.parts.heat import ROWS, build_curves, build_heat_map
 from api.pages.parts.render import render_page, root_of
 from api.pages.parts.svg import draw_coverage, draw_reliability, draw_tree
-from api.pages.rebase import find_shown
+from api.pages.rebase import find_rebase_to_show
 from api.schemas.common import ModelPath
 from core.admission import recipe_preview
 from core.contract.responses.model import ModelOut
@@ -48,7 +52,7 @@ class View:
     Attributes:
         version, task: those of the cell; None: no cell.
         last: the newest version; None: the newest of all.
-        first: the first task with a column; None: see `build_heat`.
+        first: the first task with a column; None: see `build_heat_map`.
     """
 
     version: int | None
@@ -77,7 +81,7 @@ def show_model(
     recent = jobs.list_jobs(
         db, actor, jobs.JobFilter(model=model_response["id"]), limit=JOBS, cursor=None
     )["items"]
-    waits = list_waiting(model_response)
+    waits = list_waiting_items(model_response)
     again = any(button.again for one in waits for button in one.buttons)
     suggestions = (
         recipe_preview.suggest_recipes(db, catalogue(), actor, model_response["id"])
@@ -90,18 +94,18 @@ def show_model(
         "waits": waits,
         "suggestions": suggestions,
     }
-    context["rebase"] = find_shown(db, actor, model_response)
+    context["rebase"] = find_rebase_to_show(db, actor, model_response)
     context |= {
         "v": view.version,
         "t": view.task,
-        "limits": describe_limits(model_response["gate"]),
+        "limits": describe_check_limits(model_response["gate"]),
         "off": list_disabled_checks(model_response),
     }
     # A model that still fetches its base has no version, so there is nothing to measure.
     if model_response["state"] == "fetching":
         return render_page(request, "model.html", {**context, "history": None})
     history = read_lineage(db, actor, model_response["id"], last=view.last, size=ROWS)
-    context |= _load_measured(db, actor, model_response, history, view.first)
+    context |= _load_matrix_context(db, actor, model_response, history, view.first)
     if view.version is not None and view.task is not None:
         context["cell"] = class_changes.class_changes(
             db, actor, model_response["id"], view.version, task=view.task
@@ -110,7 +114,7 @@ def show_model(
     return render_page(request, "model.html", context)
 
 
-def _load_measured(
+def _load_matrix_context(
     db: Database, actor: Actor, model: ModelOut, history: Lineage, first: int | None
 ) -> dict[str, object]:
     """Return the page's data from the accuracy matrix, in a fixed number of queries."""
@@ -140,11 +144,11 @@ def _load_measured(
         "reliability": [] if measured is None else draw_reliability(measured["bins"]),
         "coverage": "" if measured is None else draw_coverage(measured.get("curve", [])),
         "production": current,
-        "checked": describe_checked(
+        "checked": describe_gate_comparison(
             None if current is None or current.number == 0 else current.gate
         ),
         "hurt": _find_forgetting_rise(by_number, production),
-        "heat": build_heat(model_metrics, production=production, left=left, first=first),
+        "heat": build_heat_map(model_metrics, production=production, left=left, first=first),
         "curves": build_curves(model_metrics, history),
         "tree": draw_tree(history.versions, history.moves),
         "changes": class_changes.class_changes(db, actor, model["id"], latest) if latest else None,
@@ -175,7 +179,7 @@ async def promote_version(
     def move_production() -> str | None:
         return aliases.set_alias(db, actor, model, PRODUCTION, version, decision)[1]
 
-    return await apply_change(request, model, move_production, bell)
+    return await apply_model_change(request, model, move_production, bell)
 
 
 @router.post("/ui/models/{model}/aliases/production/rollback")
@@ -190,7 +194,7 @@ async def roll_production_back(
     def roll_back() -> str | None:
         return aliases.roll_alias_back(db, actor, model, PRODUCTION, decision, version)[1]
 
-    return await apply_change(request, model, roll_back, bell)
+    return await apply_model_change(request, model, roll_back, bell)
 
 
 def _parse_production(inputs: dict[str, str]) -> int | None:
@@ -204,7 +208,7 @@ async def follow_lineage(
 ) -> Response:
     """Let production follow the lineage again."""
     await forms.read_form(request)
-    return await apply_change(
+    return await apply_model_change(
         request, model, lambda: aliases.follow_lineage(db, actor, model, PRODUCTION)[1], bell
     )
 
@@ -231,7 +235,7 @@ async def delete_model(
     return RedirectResponse(f"{root_of(request.scope)}/ui?deleted={deleted_id}", 303)
 
 
-async def apply_change(
+async def apply_model_change(
     request: Request, model: str, change: Callable[[], str | None], bell: Bell
 ) -> Response:
     """Apply a change, notify the worker of a job that it releases, and show the model again."""

@@ -62,7 +62,7 @@ def show_models(
     model_page = models.list_models(
         service.db, service.catalogue(), actor, ROWS, filters.cursor, listing
     )
-    name = model_deletion.name_of_deleted(service.db, actor, deleted) if deleted else None
+    name = model_deletion.find_deleted_name(service.db, actor, deleted) if deleted else None
     return _render(request, service, model_page, filters, name)
 
 

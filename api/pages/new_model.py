@@ -44,7 +44,7 @@ GATES = (
 Filled = Annotated[str, Query(max_length=63, description="What a link has filled in")]
 
 
-async def _get_link_values(
+async def _build_link_values(
     name: Filled = "",
     scenario: Filled = "",
     base: Filled = "",
@@ -67,7 +67,7 @@ def show_new_model_form(
     actor: Write,
     catalogue: CatalogueOf,
     settings: Config,
-    inputs: Annotated[dict[str, str], Depends(_get_link_values)],
+    inputs: Annotated[dict[str, str], Depends(_build_link_values)],
 ) -> Response:
     """Show the form that creates a model."""
     del actor
@@ -201,7 +201,7 @@ def _render_form(
         "said": error.detail if error else None,
         "scenarios": SCENARIOS,
         "gates": GATES,
-        "photos": photos and not imagenet_base.find_problem(),
+        "photos": photos and not imagenet_base.find_base_problem(),
         "recommended": catalogue["recommended"],
         "pretrained": sorted(catalogue["pretrained"]),
     }

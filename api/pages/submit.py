@@ -73,7 +73,7 @@ def show_submit_form(
         inputs |= recipe_form.convert_patch_to_values(recipe) if recipe else {}
     except ValueError:
         is_unreadable = True
-    form = recipe_form.recipe_form(db, catalogue, actor, model_response, inputs)
+    form = recipe_form.build_recipe_form(db, catalogue, actor, model_response, inputs)
     if is_unreadable:
         form.errors["recipe"] = (
             "The link to this page names a recipe that is none: nothing is filled in."
@@ -96,7 +96,7 @@ async def show_recipe_plan(
         lambda: models.read_model(db, catalogue(), actor, model)
     )
     form = await to_thread.run_sync(
-        lambda: recipe_form.recipe_form(db, catalogue(), actor, model_response, inputs)
+        lambda: recipe_form.build_recipe_form(db, catalogue(), actor, model_response, inputs)
     )
     return _render_form(request, _Shown(model_response, form))
 
@@ -112,7 +112,9 @@ async def check_upload(
         lambda: models.read_model(db, service.catalogue(), actor, model)
     )
     form = await to_thread.run_sync(
-        lambda: recipe_form.recipe_form(db, service.catalogue(), actor, model_response, inputs)
+        lambda: recipe_form.build_recipe_form(
+            db, service.catalogue(), actor, model_response, inputs
+        )
     )
     # Nothing is received here: the order needs the settings and a place among the owner's uploads.
     upload = Upload(request, actor, Terms(f"POST {PATH}"), db, settings, None)
@@ -122,10 +124,12 @@ async def check_upload(
         validate="only",
         conflicts_policy=_parse_conflicts(inputs),
         options=parse_reading_options(inputs),
-        again=_is_again(inputs),
+        again=_is_repeat_wanted(inputs),
     )
     order = Order(batch_request, override, actor, upload, store, service.bell, service.catalogue)
-    whole = await to_thread.run_sync(whole_uploads.find_whole, db, actor, inputs.get("upload", ""))
+    whole = await to_thread.run_sync(
+        whole_uploads.find_whole_upload, db, actor, inputs.get("upload", "")
+    )
     with upload.take_place():
         async with assemble_upload(db, store, actor, whole, detect_format, settings) as file:
             submission = await order.build_submission(file, None, whole)
@@ -163,7 +167,7 @@ async def process_plain_form(
     )
     form = await to_thread.run_sync(
         # Shown if the upload is refused before its fields have arrived.
-        lambda: recipe_form.recipe_form(db, catalogue_value, actor, model_response, {})
+        lambda: recipe_form.build_recipe_form(db, catalogue_value, actor, model_response, {})
     )
     try:
         head = upload.check_head(Limits.from_settings(settings).body_bytes)
@@ -174,7 +178,7 @@ async def process_plain_form(
             async with receive(request, head, terms, settings) as file:
                 inputs = {name: value.strip() for name, value in file.fields.items()}
                 form = await to_thread.run_sync(
-                    lambda: recipe_form.recipe_form(
+                    lambda: recipe_form.build_recipe_form(
                         db, catalogue_value, actor, model_response, inputs
                     )
                 )
@@ -209,7 +213,7 @@ async def _submit_file(
         "only" if is_check else None,
         conflicts_policy=_parse_conflicts(form.inputs),
         options=options,
-        again=_is_again(form.inputs),
+        again=_is_repeat_wanted(form.inputs),
     )
     order = replace(order, request=batch_request, override=form.patch or None)
     # The fields are in the order already: a second recipe would be refused.
@@ -224,7 +228,7 @@ async def _submit_file(
     return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{result.job}", 303)
 
 
-def _is_again(inputs: Mapping[str, str]) -> bool:
+def _is_repeat_wanted(inputs: Mapping[str, str]) -> bool:
     """Return True if the batch should be learned even if the model already has it."""
     return inputs.get("again") == "true"
 

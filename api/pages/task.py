@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Read, Service, Write
-from api.pages.model import apply_change
+from api.pages.model import apply_model_change
 from api.pages.parts import forms
 from api.pages.parts.render import render_page, root_of
 from api.pages.parts.svg import HEIGHT, WIDTH, draw_sparkline
@@ -80,7 +80,7 @@ async def show_task(
 
 # Before the route with `{verb}`, which would match `data`, too.
 @router.post("/ui/models/{model}/tasks/{n}/data")
-async def delete_data(
+async def delete_task_data(
     request: Request, model: ModelPath, n: Number, actor: Write, service: Service
 ) -> Response:
     """Delete the images of a task after the box was ticked."""
@@ -88,7 +88,7 @@ async def delete_data(
     if inputs.get("sure") != "yes":
         raise Invalid("The images are deleted only with the box ticked that says so.")
     await to_thread.run_sync(
-        tasks.delete_data, service.db, service.store, service.blobs, actor, model, n
+        tasks.delete_task_data, service.db, service.store, service.blobs, actor, model, n
     )
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}/tasks/{n}", 303)
 
@@ -126,7 +126,7 @@ async def settle_task(
         )
         return job_response["id"] if fresh else None
 
-    return await apply_change(request, model, apply_verb, service.bell)
+    return await apply_model_change(request, model, apply_verb, service.bell)
 
 
 def _load_history(db: Database, actor: Actor, model: str, n: int) -> list[tuple[int, float]]:
@@ -156,7 +156,7 @@ def _load_samples(db: Database, blobs: Blobs, actor: Actor, model: str, task: Ta
         try:
             part = task_images.find_part(db, actor, model, task["number"], split)
             with task_images.guard_reading(db, actor, model, part):
-                return Samples(split, _list_rows(blobs, part))
+                return Samples(split, _list_sample_rows(blobs, part))
         # An outage says nothing about the images, and the other part would fail, too.
         except Unavailable:
             raise
@@ -165,7 +165,7 @@ def _load_samples(db: Database, blobs: Blobs, actor: Actor, model: str, task: Ta
     return Samples("held_out", {}, why)
 
 
-def _list_rows(blobs: Blobs, part: task_images.Part) -> dict[str, list[int]]:
+def _list_sample_rows(blobs: Blobs, part: task_images.Part) -> dict[str, list[int]]:
     rows = {}
     for label in part.labels[:CLASSES]:
         images = task_images.list_images(blobs, part, label=label, limit=TILES, cursor=None)[

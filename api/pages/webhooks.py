@@ -68,7 +68,7 @@ async def create_webhook(request: Request, actor: Write, db: Db, settings: Confi
 
 
 @router.get("/ui/webhooks/{webhook}")
-def show_one(
+def show_webhook(
     request: Request, webhook: WebhookPath, actor: Read, db: Db, cursor: Cursor = None
 ) -> Response:
     """Show a webhook and its deliveries."""

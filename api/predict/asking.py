@@ -6,7 +6,7 @@ from anyio import to_thread
 from fastapi import Request
 
 from api.limits.predict_limits import PredictLimits
-from api.predict.images import Images, declared_kind, read_images
+from api.predict.images import Images, read_declared_kind, read_images
 from api.predict.line import Place, PredictLine
 from api.predict.predictor import Predictor, Question
 from core.database.session import Database
@@ -36,7 +36,7 @@ async def predict_images(
 
     Raises:
         Invalid: more labels per image are requested than allowed.
-        PerennialError: see `AskedVersions.find`, `declared_kind`, `PredictLine.take_place`,
+        PerennialError: see `AskedVersions.find`, `read_declared_kind`, `PredictLine.take_place`,
             `read_images`, `PredictLimits.take_images`, `Question.for_version` and
             `Predictor.predict`.
     """
@@ -49,7 +49,7 @@ async def predict_images(
     versions: AskedVersions = request.app.state.asked_versions
     predictable_version = await to_thread.run_sync(versions.find, actor, model, version, task)
     _check_top_k(asked.top_k, settings.predict_max_top_k)
-    kind = declared_kind(request)
+    kind = read_declared_kind(request)
     predict_line: PredictLine = request.app.state.predict_line
     helper: Predictor = request.app.state.predictor
     place = predict_line.take_place(actor.owner_id, key)

@@ -46,7 +46,7 @@ async def read_body(
         TooManyRequests, Unavailable: there is no room for it now.
     """
     # A client that declares too much is refused before it sends it.
-    _require_few(declared, max_bytes)
+    _require_few_bytes(declared, max_bytes)
     body, more = bytearray(), True
     now = asyncio.get_running_loop().time
     idle, began = settings.upload_idle_s, now()
@@ -67,7 +67,7 @@ async def read_body(
         # Asked once: the first bytes decide the kind of the whole body.
         if bound_of is not None and (len(body) >= HEAD_BYTES or not more):
             max_bytes, bound_of = min(max_bytes, bound_of(bytes(body[:HEAD_BYTES]))), None
-            _require_few(max(len(body), declared or 0), max_bytes)
+            _require_few_bytes(max(len(body), declared or 0), max_bytes)
         # Within the idle time, the rate of a short body says nothing.
         if more and now() - began > idle and len(body) < settings.upload_min_rate * (now() - began):
             raise BodyTimeout(f"The body comes at less than {settings.upload_min_rate} bytes/s.")
@@ -76,7 +76,7 @@ async def read_body(
     return body
 
 
-def _require_few(announced: int | None, max_bytes: int) -> None:
+def _require_few_bytes(announced: int | None, max_bytes: int) -> None:
     """Raise BodyTooLarge for more bytes than a body may have."""
     if announced is not None and announced > max_bytes:
         raise BodyTooLarge(f"The body may have {max_bytes} bytes; this one has {announced}.")

@@ -9,7 +9,7 @@ from typing import Literal
 from anyio import to_thread
 from starlette.requests import Request
 
-from api.authentication.guard import declared_length
+from api.authentication.guard import read_declared_length
 from api.limits.fair_share import release_slot
 from api.predict import form, instances
 from api.predict.body import read_body
@@ -49,7 +49,7 @@ class BodyKind:
     boundary: bytes = b""
 
 
-def declared_kind(request: Request) -> BodyKind:
+def read_declared_kind(request: Request) -> BodyKind:
     """Return the kind of body that a request declares.
 
     Raises:
@@ -83,7 +83,7 @@ async def read_images(request: Request, place: Place, kind: BodyKind, settings: 
 
     def bound_of(head: bytes) -> int:
         nonlocal has_instances
-        has_instances = instances.is_begun(head)
+        has_instances = instances.has_instances(head)
         if has_instances:
             return max_bytes
         # Arrays take far more work than their size suggests, and web pages have image files.
@@ -93,7 +93,7 @@ async def read_images(request: Request, place: Place, kind: BodyKind, settings: 
             )
         return settings.predict_array_bytes
 
-    declared = declared_length(request.headers.get("content-length"))
+    declared = read_declared_length(request.headers.get("content-length"))
     # For the rest of the request, too: `place` limits how many an owner has in progress.
     release_slot()
     is_json = kind.kind == "json"

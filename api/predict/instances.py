@@ -18,7 +18,7 @@ CHUNK = 256 << 10
 """Characters decoded at once; longer pieces would delay the other threads."""
 
 
-def is_begun(head: bytes) -> bool:
+def has_instances(head: bytes) -> bool:
     """Return True if a body with these first bytes contains instances rather than nested arrays."""
     return head.translate(None, _SPACE).startswith(_BEGIN)
 

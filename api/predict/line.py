@@ -83,11 +83,11 @@ class PredictLine:
 
     def release_counts(self, owner: str, key: str | None, requests: int, count: int) -> None:
         """Return places and bytes of an owner and of a key."""
-        _take_off(self.requests, owner, requests)
-        _take_off(self.bytes, owner, count)
+        _subtract_held(self.requests, owner, requests)
+        _subtract_held(self.bytes, owner, count)
         if key is not None:
-            _take_off(self.key_requests, key, requests)
-            _take_off(self.key_bytes, key, count)
+            _subtract_held(self.key_requests, key, requests)
+            _subtract_held(self.key_bytes, key, count)
 
 
 class Place:
@@ -131,7 +131,7 @@ def _halve_limit(limit: int) -> int:
     return max(1, limit // 2)
 
 
-def _take_off(held: Counter[str], name: str, count: int) -> None:
+def _subtract_held(held: Counter[str], name: str, count: int) -> None:
     held[name] -= count
     # A Counter keeps names whose count is 0.
     if not held[name]:

@@ -26,12 +26,12 @@ from api.uploads.head import Terms
 from api.uploads.upload import Upload, make_upload_dependency
 from core.admission.admission import Admission
 from core.bases import bases
-from core.bases.expected_base import expected_base, get_cached_base
+from core.bases.expected_base import get_cached_base, load_expected_base
 from core.contract.base import ExpectedBase
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.base import BaseOut, BasePage
 from core.errors import BaseInvalid
-from core.recipe.base_images import BaseConfig, Preset, config_of
+from core.recipe.base_images import BaseConfig, Preset, parse_image_config
 from core.recipe.images import Images
 from core.requests import idempotency
 from core.usage import quota
@@ -102,7 +102,7 @@ async def _parse_query(
         Query(description="imagenet: mean and std of ImageNet, for weights of torchvision"),
     ] = None,
 ) -> Asked:
-    return Asked(architecture, image_size, channels, config_of(config, preset))
+    return Asked(architecture, image_size, channels, parse_image_config(config, preset))
 
 
 @router.post(
@@ -128,7 +128,7 @@ async def create(
     head = upload.check_head(min(MAX_BYTES, settings.max_body_bytes))
 
     def require_room(length: int | None) -> None:
-        quota.require_room(db, actor.owner_id, settings.max_owner_bytes, length)
+        quota.require_storage_room(db, actor.owner_id, settings.max_owner_bytes, length)
 
     with upload.take_place():
         # Before the upload, so that an impossible architecture costs no transfer.
@@ -185,7 +185,7 @@ async def _load_expected(
     if cached is not None:
         return cached
     # Heavy work: shapes come from building the network, in turns between owners.
-    return await work.run(owner_id, lambda: expected_base(settings, want.architecture, image))
+    return await work.run(owner_id, lambda: load_expected_base(settings, want.architecture, image))
 
 
 @router.get("/v1/bases", response_model=BasePage)

@@ -48,7 +48,7 @@ class Flips:
     label: str | None
 
 
-async def _get_flips(
+async def _build_flips_query(
     a: A, b: B, kind: Kind = "negative", task: OnTask = None, class_: OfClass = None
 ) -> Flips:
     return Flips(a, b, kind, task, class_)
@@ -61,11 +61,11 @@ async def compare_versions(
     """Compare two versions on the same held-out images: changes by task and by class."""
     db, blobs = service.db, service.blobs
     # Before the turn, so that a wrong request is refused without waiting for the work of others.
-    pair = await to_thread.run_sync(compared_tasks.find_pair, db, actor, model, a, b, task)
+    pair = await to_thread.run_sync(compared_tasks.find_version_pair, db, actor, model, a, b, task)
 
     # Data of a task may be deleted meanwhile: then the remaining tasks are compared.
     def compare_pair() -> CompareOut:
-        return compared_tasks.run_with_retry(
+        return compared_tasks.run_without_deleted_tasks(
             db, actor, pair, task, lambda left: compare.compare_versions(blobs, left)
         )
 
@@ -79,21 +79,21 @@ async def compare_images(
     model: ModelPath,
     actor: Read,
     service: Service,
-    flips: Annotated[Flips, Depends(_get_flips)],
+    flips: Annotated[Flips, Depends(_build_flips_query)],
     page: Page,
 ) -> Response:
     """List the images whose prediction flipped between two versions, with both predictions."""
     db, blobs = service.db, service.blobs
     pair = await to_thread.run_sync(
-        compared_tasks.find_pair, db, actor, model, flips.a, flips.b, flips.task
+        compared_tasks.find_version_pair, db, actor, model, flips.a, flips.b, flips.task
     )
 
     def list_flips(left: Pair) -> ComparedImagePage:
-        return compare.list_images(
+        return compare.list_compared_images(
             blobs, left, kind=flips.kind, label=flips.label, limit=page.limit, cursor=page.cursor
         )
 
     def load_flips() -> ComparedImagePage:
-        return compared_tasks.run_with_retry(db, actor, pair, flips.task, list_flips)
+        return compared_tasks.run_without_deleted_tasks(db, actor, pair, flips.task, list_flips)
 
     return json_answer(await service.picture_work.run(actor.owner_id, load_flips))

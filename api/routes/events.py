@@ -16,8 +16,8 @@ from api.event_stream import (
     LastEventId,
     Look,
     StreamEvent,
-    event_id,
     follow_events,
+    parse_last_event_id,
 )
 from api.problems import problem_responses
 from core.contract.responses.owner_event import OWNER_EVENT_TYPES, OwnerEventOut, OwnerEventPage
@@ -76,16 +76,18 @@ async def events(
     about = await to_thread.run_sync(_select_events, db, actor, filters.model)
     types, limit, cursor = filters.types, page.limit, page.cursor
     # An EventSource that reconnects repeats its URL's cursor, and adds the last id it got.
-    after = max(0 if cursor is None else int(decode_cursor(cursor, int)), event_id(last_event_id))
+    after = max(
+        0 if cursor is None else int(decode_cursor(cursor, int)), parse_last_event_id(last_event_id)
+    )
     if EVENT_STREAM in request.headers.get("accept", ""):
         # A stream begins now, unless the client says where an earlier one ended.
         if cursor is None and not last_event_id:
             after = await reads.newest_owner_event(about)
-        return follow_events(request, partial(_read_events, reads, about, types), after)
+        return follow_events(request, partial(_read_owner_events, reads, about, types), after)
     # One row more than asked for shows whether another page follows.
     rows = await reads.owner_events(about, after, limit + 1, types)
     event_page: OwnerEventPage = {
-        "items": [_to_json(row) for row in rows[:limit]],
+        "items": [_event_to_json(row) for row in rows[:limit]],
         "next_cursor": encode_cursor(rows[limit - 1].id) if len(rows) > limit else None,
     }
     return json_answer(event_page)
@@ -99,16 +101,16 @@ def _select_events(db: Database, actor: Actor, model: str | None) -> About:
         return About(model_id=find_model(session, actor, model).id)
 
 
-async def _read_events(
+async def _read_owner_events(
     reads: PollingReads, about: About, types: tuple[str, ...] | None, after: int
 ) -> Look:
     rows = await reads.owner_events(about, after, PAGE, types)
-    stream_events = [StreamEvent(row.id, row.type, _to_json(row)) for row in rows]
+    stream_events = [StreamEvent(row.id, row.type, _event_to_json(row)) for row in rows]
     # An owner's events have no last one, so the stream ends by its time alone.
     return Look(stream_events, rows[-1].id if rows else after, len(rows) == PAGE, False)
 
 
-def _to_json(row: OwnerEventRow) -> OwnerEventOut:
+def _event_to_json(row: OwnerEventRow) -> OwnerEventOut:
     return {
         "id": row.id,
         "type": row.type,

@@ -57,7 +57,7 @@ class ImageFilter:
     label: str | None
 
 
-async def _get_filter(
+async def _build_image_filter(
     split: SplitQuery = "held_out",
     class_: Annotated[
         str | None, Query(alias="class", max_length=100, description="Only those of this class")
@@ -74,7 +74,7 @@ class ImagePlace:
     index: int
 
 
-async def _get_part_and_index(
+async def _build_image_place(
     split: Annotated[Split, Path(description="Of which part")],
     i: Annotated[int, Path(ge=0, lt=2**31, description="Number of the image")],
 ) -> ImagePlace:
@@ -89,7 +89,7 @@ class Sheet:
     rows: str
 
 
-async def _get_sheet(rows: Rows, split: SplitQuery = "held_out") -> Sheet:
+async def _build_sheet_query(rows: Rows, split: SplitQuery = "held_out") -> Sheet:
     return Sheet(split, rows)
 
 
@@ -103,7 +103,7 @@ async def list_images(
     n: Number,
     actor: Read,
     service: Service,
-    images: Annotated[ImageFilter, Depends(_get_filter)],
+    images: Annotated[ImageFilter, Depends(_build_image_filter)],
     page: Page,
 ) -> Response:
     """List the images of a part of a task's data, by number, with their labels."""
@@ -129,7 +129,7 @@ async def picture(
     request: Request,
     model: ModelPath,
     n: Number,
-    image: Annotated[ImagePlace, Depends(_get_part_and_index)],
+    image: Annotated[ImagePlace, Depends(_build_image_place)],
     actor: Read,
     service: Service,
 ) -> Response:
@@ -161,7 +161,7 @@ async def sheet(
     n: Number,
     actor: Read,
     service: Service,
-    tiles: Annotated[Sheet, Depends(_get_sheet)],
+    tiles: Annotated[Sheet, Depends(_build_sheet_query)],
 ) -> Response:
     """Return up to 64 images side by side, eight per row, each at most 128 pixels per side."""
     db, blobs = service.db, service.blobs

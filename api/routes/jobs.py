@@ -29,8 +29,8 @@ from api.event_stream import (
     LastEventId,
     Look,
     StreamEvent,
-    event_id,
     follow_events,
+    parse_last_event_id,
 )
 from api.problems import problem_responses
 from api.schemas.common import JobPath
@@ -54,7 +54,7 @@ from core.database.polling import EventRow, JobRow, PollingReads
 from core.database.states import Action, State
 from core.errors import Invalid
 from core.jobs import job_response, jobs
-from core.jobs.anytime import anytime_file
+from core.jobs.anytime import get_anytime_download
 from core.requests.actor import Actor
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339
@@ -87,7 +87,7 @@ async def read(
 ) -> Response:
     """Return one job; poll it with `If-None-Match`."""
     row = await _find_job(request, actor, job)
-    aside = await _load_aside(request, row)
+    aside = await _load_facts_beside_job(request, row)
     tag = job_response.build_etag(row, aside)
     # Clients poll this most of all, so it avoids building an object for its headers.
     for name, value in request.scope["headers"]:
@@ -120,9 +120,9 @@ def list_jobs(
     return json_answer(job_page)
 
 
-def _build_handler(action: Action) -> Any:
+def _build_action_handler(action: Action) -> Any:
     def act(job: JobPath, actor: Write, db: Db, bell: Bell) -> Response:
-        job_json = jobs.apply_action(db, actor, job, action)
+        job_json = jobs.apply_job_action(db, actor, job, action)
         if action is not Action.PAUSE:
             # wakes a worker for the model's next job, or for this one again
             bell.ring(job_json["id"])
@@ -141,7 +141,7 @@ _DOCS = {
 for _action in _DOCS:
     router.add_api_route(
         f"/v1/jobs/{{job}}/{_action}",
-        _build_handler(_action),
+        _build_action_handler(_action),
         methods=["POST"],
         response_model=JobOut,
         responses=problem_responses(409),
@@ -207,17 +207,17 @@ async def events(
     if EVENT_STREAM in accepted_types:
         row = await _find_job(request, actor, job)
         # An EventSource that reconnects repeats its URL's cursor, and adds the last id it got.
-        after = max(after, event_id(request.headers.get("last-event-id")))
-        if row.finished_at is not None and not await _get_polling(request).list_events(
+        after = max(after, parse_last_event_id(request.headers.get("last-event-id")))
+        if row.finished_at is not None and not await _get_polling_reads(request).list_events(
             row.id, after, 1, None
         ):
             return Response(status_code=204)  # 204 keeps an EventSource from reconnecting
         return follow_events(
-            request, partial(_read_events, _get_polling(request), row.id, types), after
+            request, partial(_read_events, _get_polling_reads(request), row.id, types), after
         )
     event_limit = _parse_limit(query.get("limit"))
     row = await _find_job(request, actor, job)
-    rows = await _get_polling(request).list_events(row.id, after, event_limit + 1, types)
+    rows = await _get_polling_reads(request).list_events(row.id, after, event_limit + 1, types)
     page: EventPage = {
         "items": [event_to_json(e) for e in rows[:event_limit]],
         "next_cursor": encode_cursor(rows[event_limit - 1].id) if len(rows) > event_limit else None,
@@ -233,7 +233,7 @@ async def events(
 @router.get("/v1/jobs/{job}/logs", response_model=LogPage)
 async def logs(request: Request, job: JobPath, actor: Read, page: Page) -> Response:
     """List the log lines of a job, oldest first."""
-    rows, after = await _read_page(request, actor, job, page, ("log",))
+    rows, after = await _read_event_page(request, actor, job, page, ("log",))
     log_events = [(event, cast(LogData, event.data)) for event in rows]
     items: list[LogLine] = [
         {
@@ -257,7 +257,7 @@ async def metrics(request: Request, job: JobPath, actor: Read, page: Page) -> Re
     after, more = _decode_after(page.cursor), True
     # An event may hold no measurement: read on until the page is full.
     while more and len(points) <= page.limit:
-        rows = await _get_polling(request).list_events(
+        rows = await _get_polling_reads(request).list_events(
             row.id, after, MAX_LIMIT, ("metric", "progress")
         )
         points += [point for point in map(_build_point, rows) if point is not None]
@@ -275,7 +275,8 @@ async def download_anytime(
     download."""
     db, store, spool = service.db, service.store, service.settings.make_folder("spool")
     file = await service.export_work.run(
-        actor.owner_id, lambda: anytime_file(db, store, service.catalogue(), actor, job, spool)
+        actor.owner_id,
+        lambda: get_anytime_download(db, store, service.catalogue(), actor, job, spool),
     )
     return serve_file(request, file, file.sha256, file.size, ZIP, file.filename)
 
@@ -343,39 +344,39 @@ async def _read_events(
     )
 
 
-async def _load_aside(request: Request, row: JobRow) -> job_response.Aside:
+async def _load_facts_beside_job(request: Request, row: JobRow) -> job_response.Aside:
     """Return the parts of a job's response beside its row; query again only for a task that stops
     it."""
     device = None
     if row.wants_gpus is not None:
-        device = job_response.missing_device(row, row.wants_gpus, row.device_seen, time.time())
+        device = job_response.find_missing_device(row, row.wants_gpus, row.device_seen, time.time())
     base = job_response.find_base_job(row)
     if row.stop_task is None or base is not None:
         return job_response.Aside(row.outcome, base=base, device=device)
-    stop_fields = await _get_polling(request).find_stop(row.model_id, row.stop_task)
+    stop_fields = await _get_polling_reads(request).find_stop(row.model_id, row.stop_task)
     stop = None if stop_fields is None else job_response.Stop(row.stop_task, *stop_fields)
     return job_response.Aside(row.outcome, stop, device=device)
 
 
 async def _find_job(request: Request, actor: Actor, job_id: str) -> JobRow:
-    row = await _get_polling(request).find_job(job_id)
+    row = await _get_polling_reads(request).find_job(job_id)
     # Hidden jobs look like missing ones, so that ids of other owners cannot be guessed.
     if row is None or not actor.can_see(row.owner_id):
         raise jobs.make_missing_error(job_id)
     return row
 
 
-def _get_polling(request: Request) -> PollingReads:
+def _get_polling_reads(request: Request) -> PollingReads:
     reads: PollingReads = request.app.state.polling
     return reads
 
 
-async def _read_page(
+async def _read_event_page(
     request: Request, actor: Actor, job: str, page: PageQuery, types: tuple[str, ...]
 ) -> tuple[list[EventRow], str | None]:
     row = await _find_job(request, actor, job)
     limit, after = page.limit, _decode_after(page.cursor)
-    rows = await _get_polling(request).list_events(row.id, after, limit + 1, types)
+    rows = await _get_polling_reads(request).list_events(row.id, after, limit + 1, types)
     return rows[:limit], encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
 
 

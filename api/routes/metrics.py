@@ -49,7 +49,7 @@ class MatrixQuery:
     window: Window
 
 
-async def _get_query(
+async def _build_matrix_query(
     version: Version = "latest", from_: From = 0, to: To = _MOST, tasks: Tasks = None
 ) -> MatrixQuery:
     columns = (0, _MOST)
@@ -64,7 +64,7 @@ def model_metrics(
     model: ModelPath,
     actor: Read,
     service: Service,
-    query: Annotated[MatrixQuery, Depends(_get_query)],
+    query: Annotated[MatrixQuery, Depends(_build_matrix_query)],
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Return the accuracy of every version on every task, and its summary.

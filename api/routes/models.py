@@ -48,7 +48,7 @@ def create(
     # Only the fields that the request contains: `create` reports which defaults it chose.
     new_model = cast(NewModel, body.model_dump(exclude_unset=True))
     repeat = None
-    if (key := idempotency.check_key(idempotency_key)) is not None:
+    if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
         mark = idempotency.digest_request_parts(body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models", key, mark)
     bounds = Admission.from_settings(service.settings)

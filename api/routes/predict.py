@@ -87,7 +87,7 @@ _body: dict[str, JsonValue] = {
 }
 
 
-async def _get_question(
+async def _build_question(
     request: Request,
     model: ModelPath,
     version: VersionPath,
@@ -107,7 +107,7 @@ async def predict(
     request: Request,
     actor: Predict,
     service: Service,
-    question: Annotated[Asked, Depends(_get_question)],
+    question: Annotated[Asked, Depends(_build_question)],
 ) -> Response:
     """Return labels and probabilities for images, in the order sent; decoded as for training.
 

@@ -50,7 +50,7 @@ def begin(
     fields = body.model_dump(exclude_unset=True)
     new_base = rebase.Asked(cast(ModelBase, fields["base"]), fields.get("name"))
     repeat = None
-    if (key := idempotency.check_key(idempotency_key)) is not None:
+    if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
         mark = idempotency.digest_request_parts(model, body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models/{model}/rebase", key, mark)
     bounds = Admission.from_settings(service.settings)

@@ -207,7 +207,7 @@ async def submit(
     order = Order(batch_request, override, actor, upload, store, bell, catalogue)
     with upload.take_place():
         if head.media_type == JSON:
-            return await _from_upload(order, head)
+            return await _process_whole_upload(order, head)
         return await upload.receive_and_commit(
             head, order.precheck, partial(_validate_or_submit_file, order)
         )
@@ -228,12 +228,12 @@ async def _validate_or_submit_file(
     return _answer_accepted(result, result.response["job"], order.bell)
 
 
-async def _from_upload(order: Order, head: Head) -> Response:
+async def _process_whole_upload(order: Order, head: Head) -> Response:
     """Handle a batch that was uploaded in pieces; a validation keeps the upload, a submit consumes
     it.
 
     Raises:
-        NotFound, UploadIncomplete: see `core.uploads.whole_uploads.find_whole`.
+        NotFound, UploadIncomplete: see `core.uploads.whole_uploads.find_whole_upload`.
     """
     upload, actor = order.upload, order.actor
     db, settings = upload.db, upload.settings
@@ -245,8 +245,8 @@ async def _from_upload(order: Order, head: Head) -> Response:
     check_digest(head, sha256)
     fields = _parse_body(body)
     batch_request, override = (
-        _named_once(order.request, fields),
-        _recipe_once(order.override, fields),
+        _merge_name(order.request, fields),
+        _merge_recipe(order.override, fields),
     )
     order = replace(order, request=batch_request, override=override, is_here=True)
     async with Repeat(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
@@ -255,7 +255,7 @@ async def _from_upload(order: Order, head: Head) -> Response:
         if repeat.earlier is not None:
             return repeat.answer_to(request)
         await to_thread.run_sync(order.precheck, None)
-        whole = await to_thread.run_sync(whole_uploads.find_whole, db, actor, fields.upload)
+        whole = await to_thread.run_sync(whole_uploads.find_whole_upload, db, actor, fields.upload)
         async with assemble_upload(db, order.store, actor, whole, detect_format, settings) as file:
             response = await _validate_or_submit_file(order, file, request, whole)
             repeat.is_done = True
@@ -272,13 +272,13 @@ def _parse_body(body: bytes) -> FromUpload:
         raise RequestValidationError(wrong, body=value) from None
 
 
-def _named_once(batch_request: BatchRequest, body: FromUpload) -> BatchRequest:
+def _merge_name(batch_request: BatchRequest, body: FromUpload) -> BatchRequest:
     if body.name is not None and batch_request.name is not None:
         raise Invalid("Send the name in the query or in the body, not in both.")
     return batch_request if body.name is None else replace(batch_request, name=body.name)
 
 
-def _recipe_once(override: RecipePatch | None, body: FromUpload) -> RecipePatch | None:
+def _merge_recipe(override: RecipePatch | None, body: FromUpload) -> RecipePatch | None:
     if body.recipe is not None and override is not None:
         raise InvalidRecipe(
             "Send the recipe in the header Perennial-Recipe or in the body, not in both."
@@ -318,7 +318,7 @@ def go_on(
     """Continue the lineage without a task whose version is held: the version stays, the task is
     skipped.
     """
-    return _answer_settled(
+    return _answer_settled_task(
         settling.continue_without_task(db, actor, model, n, None if body is None else body.reason),
         bell,
     )
@@ -331,7 +331,7 @@ def discard(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
 ) -> Response:
     """Discard a task that no version has learned, so that nothing waits for it."""
-    return _answer_settled(
+    return _answer_settled_task(
         settling.discard_task(db, actor, model, n, None if body is None else body.reason), bell
     )
 
@@ -364,7 +364,7 @@ def relearn(
     return answer_queued(job_response)
 
 
-def _answer_settled(settled: tuple[TaskOut, str | None], bell: Bell) -> Response:
+def _answer_settled_task(settled: tuple[TaskOut, str | None], bell: Bell) -> Response:
     task_response, job = settled
     if job is not None:
         bell.ring(job)  # its turn may have come
@@ -378,5 +378,5 @@ def delete_data(
     model: ModelPath, n: Number, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
 ) -> Response:
     """Remove the batch's images; the learned versions stay."""
-    tasks.delete_data(db, store, blobs, actor, model, n)
+    tasks.delete_task_data(db, store, blobs, actor, model, n)
     return Response(status_code=204)

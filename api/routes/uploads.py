@@ -15,7 +15,7 @@ from api.description.described import make_router
 from api.problems import problem_responses
 from api.uploads import tus
 from api.uploads.head import Terms, parse_sha256
-from api.uploads.piece import check_size, hold_upload, receive_piece
+from api.uploads.piece import check_piece_size, hold_upload, receive_piece
 from api.uploads.upload import Upload, make_upload_dependency
 from core.contract.responses.upload import UploadOut, UploadPage
 from core.errors import BodyTooLarge, UnsupportedType
@@ -31,8 +31,8 @@ async def _require_tus(
 ) -> None:
     del tus_resumable  # declared for the documentation
     if request.method != "OPTIONS":  # A client that asks for the versions need not know one.
-        tus.require_version(request.headers)
-        tus.require_spoken(request.headers)
+        tus.require_tus_version(request.headers)
+        tus.require_known_extension(request.headers)
 
 
 router = make_router("uploads", dependencies=[Depends(_require_tus)])
@@ -133,7 +133,7 @@ def create(
         parse_sha256(tus.get_header(headers, "Repr-Digest"), "Repr-Digest"),
     )
     repeat = None
-    if (key := idempotency.check_key(idempotency_key)) is not None:
+    if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
         mark = idempotency.digest_request_parts(str(length), details, sha256)
         repeat = idempotency.Request("POST /v1/uploads", key, mark)
     upload_response, replay = uploads.create_upload(
@@ -195,7 +195,7 @@ async def append(
     terms = uploads.Terms.from_settings(settings)
     with sent.take_place():
         async with hold_upload(db, actor, upload, offset) as writing:
-            check_size(request, head, writing)
+            check_piece_size(request, head, writing)
             await to_thread.run_sync(uploads.require_room, db, writing, head.length, terms)
             async with receive_piece(request, head, writing, checksum, settings) as (piece, cut):
                 if piece.bytes:

@@ -124,7 +124,7 @@ async def download_version(
     def build_export() -> exports.ExportFile:
         with guard_model_files(db, actor, model):
             spool = service.settings.make_folder("spool")
-            return exports.get_or_build(
+            return exports.get_or_build_export(
                 service.load_resources(), actor, exports.Download(model, version, format), spool
             )
 
@@ -189,7 +189,7 @@ def list_files(
 ) -> Response:
     """List the version's downloadable parts; never buffers with training images."""
     return json_answer(
-        versions.list_files(db, actor, model, version, limit=page.limit, cursor=page.cursor)
+        versions.list_version_files(db, actor, model, version, limit=page.limit, cursor=page.cursor)
     )
 
 
@@ -210,5 +210,5 @@ def get_file(
     """Return one part as a safetensors file."""
     db, blobs = service.db, service.blobs
     with guard_model_files(db, actor, model):
-        file = versions.get_file(db, actor, model, version, part)
+        file = versions.get_version_file(db, actor, model, version, part)
         return serve_file(request, blobs, file.sha256, file.bytes, SAFETENSORS, file.filename)

@@ -98,7 +98,9 @@ class Boundary:
             if status:
                 raise
             await send_answer(
-                errors.render_problem_page(scope, problem) if errors.is_page(scope) else problem,
+                errors.render_problem_page(scope, problem)
+                if errors.is_page_request(scope)
+                else problem,
                 named_send,
             )
         finally:
@@ -166,10 +168,10 @@ def _answer_error(
     error: Exception, request_id: str, scope: Scope
 ) -> tuple[int, dict[str, str], bytes]:
     # First, because SQLite reports a full disk by the class of errors that an outage has, too.
-    if disk.is_full(error) or session.is_full(error):
+    if disk.is_disk_full_error(error) or session.is_database_full(error):
         error = NoSpace("There is no room left on a disk of the service. Try again later.")
     # A typed error says what to do, even if a shortage is among its causes.
-    elif not isinstance(error, PerennialError) and descriptors.is_short(error):
+    elif not isinstance(error, PerennialError) and descriptors.is_out_of_descriptors(error):
         error = Unavailable(
             "The service has too many files and connections open. Try again in a few seconds."
         )

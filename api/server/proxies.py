@@ -50,7 +50,7 @@ class Proxies:
         # The sender of the header chooses its length.
         for _ in range(MAX_HOPS):
             remaining, _, hop = remaining.rpartition(",")
-            address = _without_port(hop.strip())
+            address = _strip_port(hop.strip())
             if address and not self.trusts(address):
                 return address if _parse_address(address) is not None else address[:_LITERAL]
             if not remaining:
@@ -78,7 +78,7 @@ def _parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Addres
     return mapped or parsed
 
 
-def _without_port(hop: str) -> str:
+def _strip_port(hop: str) -> str:
     """Return a hop without its port.
 
     `192.0.2.1:99` and `[2001:db8::1]:99` have a port; `2001:db8::1` has none.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from python_multipart.multipart import parse_options_header
 from starlette.requests import Request
 
-from api.authentication.guard import declared_length
+from api.authentication.guard import read_declared_length
 from core.errors import BodyTooLarge, Invalid, NoSpace, UnsupportedType
 from core.settings import Settings
 
@@ -79,7 +79,7 @@ def check_head(request: Request, terms: Terms, limit: int, settings: Settings) -
     # Limits and digests apply to the bytes as sent: nothing is decompressed here.
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise UnsupportedType("Send the body without Content-Encoding.")
-    length = declared_length(headers.get("content-length"))
+    length = read_declared_length(headers.get("content-length"))
     kind, options = parse_options_header(headers.get("content-type"))
     media_type = kind.decode("latin-1").lower() or None
     boundary, body_limit = None, limit

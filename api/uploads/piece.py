@@ -55,7 +55,7 @@ async def hold_upload(
             await renewing
 
 
-def check_size(request: Request, head: Head, writing: Writing) -> None:
+def check_piece_size(request: Request, head: Head, writing: Writing) -> None:
     """Refuse a piece by its declared length, before a byte of it is read.
 
     Raises:

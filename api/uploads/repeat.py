@@ -86,7 +86,7 @@ class Repeat:
         if self.earlier.request != self._request.request:
             raise idempotency.make_mismatch_error()
         if head.digest is not None and head.digest == self.earlier.content_sha256:
-            return _answer_again(self.earlier)
+            return _repeat_answer(self.earlier)
         # A form's digest differs with its boundary, so its file has to be compared.
         if head.digest is not None and head.boundary is None:
             raise idempotency.make_mismatch_error()
@@ -101,7 +101,7 @@ class Repeat:
         assert self.earlier is not None and whole is not None
         if self.earlier.fingerprint != whole.fingerprint:
             raise idempotency.make_mismatch_error()
-        return _answer_again(self.earlier)
+        return _repeat_answer(self.earlier)
 
     def add_file(self, file: Received) -> idempotency.Request | None:
         """Return the repeatable request with the fingerprint of its file; None without a key."""
@@ -121,5 +121,5 @@ class Repeat:
         return replace(self._request, fingerprint=whole, content_sha256=sha256)
 
 
-def _answer_again(earlier: idempotency.Replay) -> Response:
+def _repeat_answer(earlier: idempotency.Replay) -> Response:
     return json_answer(earlier.body, earlier.status, earlier.headers, replay=True)

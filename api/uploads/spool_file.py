@@ -24,7 +24,7 @@ class SpoolFile:
 
     def __init__(self, path: Path, limit: int, media_type: str | None, look: Look | None) -> None:
         # Locked while it is written, so that another API process does not remove it as abandoned.
-        self._fd: int | None = spool.create_locked(path)
+        self._fd: int | None = spool.create_locked_file(path)
         self.path = path
         self._limit = limit
         self._hash = hashlib.sha256()
@@ -59,7 +59,7 @@ class SpoolFile:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
-            raise disk.build_error("Writing the upload", error) from error
+            raise disk.build_disk_error("Writing the upload", error) from error
 
     def _look_at_first(self) -> None:
         look, self._look = self._look, None

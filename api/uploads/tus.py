@@ -75,7 +75,7 @@ class Checksum:
             return hashlib.file_digest(file, self.algorithm).hexdigest() == self.hex
 
 
-def require_version(headers: Headers) -> None:
+def require_tus_version(headers: Headers) -> None:
     """Raise ProtocolVersion if a request names another version of tus; the draft's requests name
     none.
     """
@@ -84,7 +84,7 @@ def require_version(headers: Headers) -> None:
         raise ProtocolVersion(f"Tus-Resumable is {version[:40]!r}; {VERSION} is spoken here.")
 
 
-def require_spoken(headers: Headers) -> None:
+def require_known_extension(headers: Headers) -> None:
     """Raise Invalid if a request uses an unsupported tus extension."""
     for name, instead in _UNSPOKEN.items():
         if name in headers:
@@ -131,19 +131,19 @@ def get_metadata(headers: Headers) -> str | None:
     if not value:
         return None
     if len(value) > MAX_DETAILS:
-        raise _unfit_details(f"has {len(value)} characters; {MAX_DETAILS} are allowed")
+        raise _build_metadata_error(f"has {len(value)} characters; {MAX_DETAILS} are allowed")
     pairs = value.split(",")
     if len(pairs) > MAX_PAIRS:
-        raise _unfit_details(f"has {len(pairs)} pairs; {MAX_PAIRS} are allowed")
+        raise _build_metadata_error(f"has {len(pairs)} pairs; {MAX_PAIRS} are allowed")
     names: set[str] = set()
     for pair in pairs:
         match = _PAIR.fullmatch(pair.strip(" "))
         if match is None or not _is_base64(match[2] or ""):
-            raise _unfit_details(
+            raise _build_metadata_error(
                 f"holds {pair.strip()[:40]!r}, which is no name with a value in base64"
             )
         if match[1] in names:
-            raise _unfit_details(f"names {match[1][:40]!r} twice")
+            raise _build_metadata_error(f"names {match[1][:40]!r} twice")
         names.add(match[1])
     return value
 
@@ -212,7 +212,7 @@ def _is_base64(text: str) -> bool:
     return True
 
 
-def _unfit_details(problem: str) -> Invalid:
+def _build_metadata_error(problem: str) -> Invalid:
     return Invalid(
         f"Upload-Metadata {problem}.", fields=[{"field": "Upload-Metadata", "message": problem}]
     )

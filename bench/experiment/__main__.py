@@ -17,8 +17,8 @@ import argparse
 import os
 from pathlib import Path
 
-from bench.experiment.plan import read
-from bench.experiment.program import run
+from bench.experiment.plan import read_plan
+from bench.experiment.program import run_program
 
 PLANS = Path(__file__).parent / "plans"
 
@@ -40,10 +40,10 @@ def main() -> int:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
     named = PLANS / f"{options.plan}.toml"
-    plan = read(named if named.exists() else Path(options.plan))
-    from bench.experiment.conduct import conduct  # loads torch, after cheap mistakes are found
+    plan = read_plan(named if named.exists() else Path(options.plan))
+    from bench.experiment.conduct import conduct_plan  # loads torch, after cheap mistakes are found
 
-    return conduct(
+    return conduct_plan(
         plan,
         options.data,
         options.out or Path("experiments") / plan.name,
@@ -59,4 +59,4 @@ def _positive(text: str) -> int:
 
 
 if __name__ == "__main__":
-    run("bench.experiment", main)
+    run_program("bench.experiment", main)

@@ -10,30 +10,30 @@ from pathlib import Path
 import torch
 
 from bench.experiment.data import Files
-from bench.experiment.figures import draw
-from bench.experiment.grid import BaseRun, Run, expand
-from bench.experiment.outcomes import collect
+from bench.experiment.figures import draw_figures
+from bench.experiment.grid import BaseRun, Run, expand_plan
+from bench.experiment.outcomes import collect_outcomes
 from bench.experiment.plan import Plan, PlanError
-from bench.experiment.pool import Work, work_off
-from bench.experiment.runs import Store, failure, run_and_record, train_base
-from bench.experiment.tables import summary
-from bench.experiment.tidy import accuracies, results
+from bench.experiment.pool import Work, run_in_children
+from bench.experiment.runs import Store, build_failure, run_and_record, train_base
+from bench.experiment.tables import render_summary
+from bench.experiment.tidy import render_accuracies, render_results
 
 
-def conduct(plan: Plan, data: Path, out: Path, jobs: int, device: str) -> int:
+def conduct_plan(plan: Plan, data: Path, out: Path, jobs: int, device: str) -> int:
     """Carry out a plan; return 1 when runs failed, else 0. Raises PlanError before the first run."""
     # Counted without touching CUDA, which a process that forks must not.
     if device == "cuda" and not torch.cuda.device_count():
         raise PlanError("--device cuda: there is no CUDA device here")
-    with _alone(out):
-        bases, runs = expand(plan, Files(data, out / "data"), device)
+    with _wait_until_alone(out):
+        bases, runs = expand_plan(plan, Files(data, out / "data"), device)
         store = Store(out)
         waiting = {base.key for base in bases if not store.base(base.key).exists()}
         store.sweep(waiting | {run.key for run in runs if not store.finished(run.key)})
         try:
             learn_all(bases, runs, store, jobs)
         finally:
-            failed = report(plan, runs, bases, store)
+            failed = write_report(plan, runs, bases, store)
     return 1 if failed else 0
 
 
@@ -42,8 +42,8 @@ def learn_all(bases: Sequence[BaseRun], runs: Sequence[Run], store: Store, jobs:
     once.
     """
     while True:
-        work_off(_base_work(bases, store), jobs)
-        work_off(_work(runs, store, Progress(runs, store, jobs)), jobs)
+        run_in_children(_base_work(bases, store), jobs)
+        run_in_children(_build_run_work(runs, store, Progress(runs, store, jobs)), jobs)
         if jobs == 1 or all(store.finished(run.key) for run in runs):
             return
         jobs //= 2
@@ -51,7 +51,7 @@ def learn_all(bases: Sequence[BaseRun], runs: Sequence[Run], store: Store, jobs:
 
 
 @contextlib.contextmanager
-def _alone(out: Path) -> Iterator[None]:
+def _wait_until_alone(out: Path) -> Iterator[None]:
     """Waits for another process that works in `out`, or for children of one that was killed."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / "lock").open("w") as lock:
@@ -63,16 +63,16 @@ def _alone(out: Path) -> Iterator[None]:
         yield
 
 
-def report(plan: Plan, runs: Sequence[Run], bases: Sequence[BaseRun], store: Store) -> int:
+def write_report(plan: Plan, runs: Sequence[Run], bases: Sequence[BaseRun], store: Store) -> int:
     """Write tables, summary.md and figures/ from the results there are; the number of
     failed runs.
     """
-    outcomes, failed = collect(runs, store)
-    (store.out / "results.csv").write_text(results(runs, outcomes, failed))
-    (store.out / "accuracies.csv").write_text(accuracies(runs, store))
-    text = summary(plan, runs, bases, store, outcomes, failed)
+    outcomes, failed = collect_outcomes(runs, store)
+    (store.out / "results.csv").write_text(render_results(runs, outcomes, failed))
+    (store.out / "accuracies.csv").write_text(render_accuracies(runs, store))
+    text = render_summary(plan, runs, bases, store, outcomes, failed)
     (store.out / "summary.md").write_text(text + "\n")
-    draw(outcomes, store.out / "figures")
+    draw_figures(outcomes, store.out / "figures")
     for run, record in failed:
         print(f"failed: {run.name}: {record['failure']['reason']}")
     print(f"report: {store.out / 'summary.md'}, results.csv, accuracies.csv, figures/", flush=True)
@@ -91,7 +91,7 @@ def _base_work(bases: Sequence[BaseRun], store: Store) -> Iterator[Work]:
         yield Work(lambda fd, base=base: train_base(base, store, fd), ended)
 
 
-def _work(runs: Sequence[Run], store: Store, progress: "Progress") -> Iterator[Work]:
+def _build_run_work(runs: Sequence[Run], store: Store, progress: "Progress") -> Iterator[Work]:
     seen = set()
     for run in runs:
         if run.key in seen or store.finished(run.key):
@@ -99,20 +99,22 @@ def _work(runs: Sequence[Run], store: Store, progress: "Progress") -> Iterator[W
         seen.add(run.key)  # runs under two names are made once
 
         if isinstance(run.base, BaseRun) and not store.base(run.base.key).exists():
-            _fail(run, store, f"its base {run.base.name} could not be trained")
+            _record_failure(run, store, f"its base {run.base.name} could not be trained")
             progress.ended(run)
             continue
 
         def ended(reason: str | None, run: Run = run) -> None:
             if reason is not None:
-                _fail(run, store, reason)
+                _record_failure(run, store, reason)
             progress.ended(run)
 
         yield Work(lambda fd, run=run: run_and_record(run, store, fd), ended)
 
 
-def _fail(run: Run, store: Store, reason: str) -> None:
-    store.write(run.key, {**failure("killed", reason), "name": run.name, "config": run.config})
+def _record_failure(run: Run, store: Store, reason: str) -> None:
+    store.write(
+        run.key, {**build_failure("killed", reason), "name": run.name, "config": run.config}
+    )
 
 
 class Progress:

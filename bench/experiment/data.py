@@ -96,9 +96,9 @@ class Files:
         path = source.folder / f"{_digest(facts)}.safetensors"
         if not path.exists():
             pixels, labels = open_dataset(source.folder / f"{part}.safetensors")
-            picked = [_some(np.flatnonzero(labels == c), limit) for c in classes]
+            picked = [_sample_rows(np.flatnonzero(labels == c), limit) for c in classes]
             if split is not None:
-                picked = [_share(rows, *split) for rows in picked]
+                picked = [_draw_share(rows, *split) for rows in picked]
             new = np.repeat(np.arange(len(classes)), [len(rows) for rows in picked])
             block = pixels[np.concatenate(picked)]
             edge = (images.pad, images.pad)
@@ -112,8 +112,8 @@ class Files:
         """The folder of scikit-learn's digits, written when it is first needed."""
         folder = self._cache / Path(path).name
         if not folder.exists():
-            with tempfile.TemporaryDirectory(dir=_made(folder.parent)) as scratch:
-                new = _made(Path(scratch) / "new")
+            with tempfile.TemporaryDirectory(dir=_make_folder(folder.parent)) as scratch:
+                new = _make_folder(Path(scratch) / "new")
                 for name, archive in digits.build_archives(signed=BUNDLED[path]):
                     (new / f"{name}.zip").write_bytes(archive)
                 new.rename(folder)
@@ -141,7 +141,9 @@ class Files:
                     if idx:
                         names = _read_idx(idx, new)
                     else:
-                        archives = zips or [_packed(folder, found, Path(scratch) / "packed.zip")]
+                        archives = zips or [
+                            _pack_files(folder, found, Path(scratch) / "packed.zip")
+                        ]
                         names = _read_archives(archives, images, Path(scratch), new)
                 except (OSError, ValueError, EOFError, zlib.error, PerennialError) as error:
                     raise PlanError(f"{folder}: {error}") from error
@@ -156,7 +158,7 @@ def _read_idx(files: list[Path], out: Path) -> list[str]:
     for part, words in (("train", ("train",)), ("test", ("t10k", "test"))):
         pixels, labels = (
             read_idx(
-                _only(
+                _require_one_file(
                     [p for p in files if what in p.name and any(w in p.name for w in words)],
                     part,
                     what,
@@ -190,13 +192,13 @@ def read_idx(path: Path) -> npt.NDArray[Any]:
     return np.frombuffer(raw, kind, offset=4 + 4 * raw[3]).reshape(shape)
 
 
-def _only(found: list[Path], part: str, what: str) -> Path:
+def _require_one_file(found: list[Path], part: str, what: str) -> Path:
     if len(found) != 1:
         raise ValueError(f"needs one idx file of {part} {what}, found {len(found)}")
     return found[0]
 
 
-def _packed(folder: Path, files: list[Path], path: Path) -> Path:
+def _pack_files(folder: Path, files: list[Path], path: Path) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for file in files:
             archive.write(file, file.relative_to(folder).as_posix())
@@ -232,14 +234,14 @@ def _read_archives(archives: list[Path], images: Images, scratch: Path, out: Pat
     return names
 
 
-def _some(rows: npt.NDArray[np.int64], limit: int | None) -> npt.NDArray[np.int64]:
+def _sample_rows(rows: npt.NDArray[np.int64], limit: int | None) -> npt.NDArray[np.int64]:
     """Draw `limit` of the rows by a fixed seed, in their order; all when there are fewer."""
     if limit is None or len(rows) <= limit:
         return rows
     return np.sort(np.random.default_rng(0).permutation(rows)[:limit])
 
 
-def _share(rows: npt.NDArray[np.int64], i: int, n: int, order: int) -> npt.NDArray[np.int64]:
+def _draw_share(rows: npt.NDArray[np.int64], i: int, n: int, order: int) -> npt.NDArray[np.int64]:
     """The i-th of n shares of the rows, shuffled by a fixed seed for each order. PlanError: none is
     left for it."""
     shuffled = np.random.default_rng([order, len(rows)]).permutation(rows)
@@ -249,7 +251,7 @@ def _share(rows: npt.NDArray[np.int64], i: int, n: int, order: int) -> npt.NDArr
     return found
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

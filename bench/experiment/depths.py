@@ -18,9 +18,9 @@ from bench.experiment.statistics import (
     Array,
     Figure,
     Interval,
-    bootstrapped,
+    bootstrap_statistic,
+    compute_mean,
     kendall,
-    mean,
     pearson,
     spearman,
 )
@@ -63,17 +63,17 @@ class DepthStudy:
 
     def updates(self, depth: int) -> Figure:
         """Mean update norm; a repetition counts once, with the mean over its methods."""
-        return mean(_mean(self.moved[:, depth]).tolist())
+        return compute_mean(_mean(self.moved[:, depth]).tolist())
 
     def forgotten(self, depth: int) -> Figure:
         """Mean forgetting, taken as `updates`."""
-        return mean(_mean(self.forgetting[:, depth]).tolist())
+        return compute_mean(_mean(self.forgetting[:, depth]).tolist())
 
     def update_growth(self, first: int, second: int) -> Figure:
         """Mean growth of the update norm from a depth to another, each run compared with
         its twin.
         """
-        return mean(_mean(self.moved[:, second] - self.moved[:, first]).tolist())
+        return compute_mean(_mean(self.moved[:, second] - self.moved[:, first]).tolist())
 
     def points(self, depth: int) -> int:
         """How many runs at this depth have both update norm and forgetting."""
@@ -81,13 +81,13 @@ class DepthStudy:
 
     def correlation(self, depth: int, coefficient: Coefficient) -> Figure:
         """Correlation of forgetting with the update norm over all runs at a depth."""
-        return bootstrapped(
+        return bootstrap_statistic(
             self.repetitions, lambda draws: self._correlation(depth, coefficient, draws)
         )
 
     def correlation_growth(self, coefficient: Coefficient) -> Figure:
         """Correlation at the greatest depth minus that at the smallest."""
-        return bootstrapped(
+        return bootstrap_statistic(
             self.repetitions,
             lambda draws: (
                 self._correlation(-1, coefficient, draws) - self._correlation(0, coefficient, draws)
@@ -96,7 +96,7 @@ class DepthStudy:
 
     def agreement(self, first: int, second: int) -> Figure:
         """Kendall's tau-b between the rankings of methods by mean ACC at two depths."""
-        return bootstrapped(
+        return bootstrap_statistic(
             self.repetitions,
             lambda draws: kendall(
                 *(_mean(self.accuracy[draws, depth], 1) for depth in (first, second))
@@ -116,7 +116,7 @@ class DepthStudy:
         found = []
         for a, b in combinations(range(len(self.methods)), 2):
             intervals = [
-                mean((self.accuracy[:, depth, a] - self.accuracy[:, depth, b]).tolist())[1]
+                compute_mean((self.accuracy[:, depth, a] - self.accuracy[:, depth, b]).tolist())[1]
                 for depth in range(len(self.depths))
             ]
             above = [depth for depth, limits in enumerate(intervals) if limits and limits[0] > 0]
@@ -139,7 +139,7 @@ def _mean(values: Array, axis: int = -1) -> Array:
         return np.where(there, values, 0).sum(axis) / there.sum(axis)
 
 
-def findings(study: DepthStudy) -> list[str]:
+def describe_findings(study: DepthStudy) -> list[str]:
     """Describe what the depth study found, as three Markdown paragraphs."""
     return [_ranking(study), _growth(study), _tie(study)]
 
@@ -169,7 +169,7 @@ def _ranking(study: DepthStudy) -> str:
         f"**Rankings of the methods are preserved across depths: {verdict}.** Kendall's tau-b of "
         "mean ACC is 1 for "
         f"{same} of {len(taus)} pairs of depths; lowest at depths {study.depths[lowest[0]]} and "
-        f"{study.depths[lowest[1]]}: {show(pairs[lowest])}. Pairs of methods surely ordered one "
+        f"{study.depths[lowest[1]]}: {format_statistic(pairs[lowest])}. Pairs of methods surely ordered one "
         "way at some depth and "
         f"the other way at another: {'; '.join(turned) or 'none'}."
     )
@@ -191,9 +191,10 @@ def _growth(study: DepthStudy) -> str:
     return (
         "**Updates are larger at the greatest depth than at the smallest: "
         f"{_verdict(whole[1], 'smaller')}.** Growth of the mean update norm from depth "
-        f"{study.depths[0]} to {study.depths[-1]}: {show(whole)}. Surely larger in {more} and "
+        f"{study.depths[0]} to {study.depths[-1]}: {format_statistic(whole)}. Surely larger in {more} and "
         f"smaller in {less} of {len(steps)} "
-        "steps: " + "; ".join(f"{step}: {show(figure)}" for step, figure in steps.items())
+        "steps: "
+        + "; ".join(f"{step}: {format_statistic(figure)}" for step, figure in steps.items())
     )
 
 
@@ -210,7 +211,9 @@ def _tie(study: DepthStudy) -> str:
         elif last[1] and last[1][0] <= 0 and answer == "yes":
             answer = "not shown, it may be 0 there"
         answers.append(f"by {name} {answer}")
-        facts.append(f"{name} {show(first)} → {show(last)}, difference {show(growth)}")
+        facts.append(
+            f"{name} {format_statistic(first)} → {format_statistic(last)}, difference {format_statistic(growth)}"
+        )
     return (
         "**Forgetting correlates more strongly with update size at the greatest depth than at the "
         "smallest: "
@@ -218,7 +221,7 @@ def _tie(study: DepthStudy) -> str:
     )
 
 
-def show(figure: Figure) -> str:
+def format_statistic(figure: Figure) -> str:
     """Format a statistic with its interval."""
     value, interval = figure
     if value is None:

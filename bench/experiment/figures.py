@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bench.experiment import statistics
-from bench.experiment.depths import DepthStudy, show
-from bench.experiment.outcomes import Outcome, by_cell, values
+from bench.experiment.depths import DepthStudy, format_statistic
+from bench.experiment.outcomes import Outcome, group_by_cell, list_defined_values
 
 DPI = 150
 PANEL, LEGEND = 2.6, 1.8  # inches
 
 
-def draw(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
+def draw_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
     """Draw the figures of all data sets, scenarios and protocols as PNG; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
@@ -27,16 +27,16 @@ def draw(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
         found = [o for o in outcomes if o.cell[:3] == section]
         data, scenario, readout = section
         title = f"{data}, {scenario} scenario, {readout}-incremental"
-        figures = {"matrices": _matrices(found), "tasks": _over_tasks(found)}
+        figures = {"matrices": _matrices(found), "tasks": _draw_over_tasks(found)}
         study = DepthStudy(found)
         if study.methods:
             figures["forgetting"] = _forgetting(
                 study, list(dict.fromkeys(o.run.method for o in found))
             )
         if study.compares and len(study.methods) > 1:
-            figures["ranks"] = _ranks(study)
+            figures["ranks"] = _draw_ranks(study)
         if any(o.source for o in found):
-            figures["source"] = _source(found)
+            figures["source"] = _draw_source(found)
         for name, figure in figures.items():
             figure.suptitle(f"{title}\n{figure.get_suptitle()}", fontsize=9)
             path = folder / f"{data}-{scenario}-{readout}-{name}.png"
@@ -52,7 +52,7 @@ def _panels(rows: int, columns: int) -> tuple[Figure, npt.NDArray[np.object_]]:
 
 def _matrices(outcomes: Sequence[Outcome]) -> Figure:
     """R, mean over orders and seeds: a row of panels per depth, a column per method."""
-    cells = by_cell(outcomes)
+    cells = group_by_cell(outcomes)
     methods, depths = (list(dict.fromkeys(cell[i] for cell in cells)) for i in (3, 4))
     figure, axes = _panels(len(depths), len(methods))
     figure.suptitle("accuracy after task i (row) on task j (column)")
@@ -73,11 +73,11 @@ def _matrices(outcomes: Sequence[Outcome]) -> Figure:
     return figure
 
 
-def _over_tasks(outcomes: Sequence[Outcome]) -> Figure:
+def _draw_over_tasks(outcomes: Sequence[Outcome]) -> Figure:
     """Primary accuracy after each task, mean with the t-interval: a panel per depth, a line per
     method.
     """
-    cells = by_cell(outcomes)
+    cells = group_by_cell(outcomes)
     methods = list(dict.fromkeys(cell[3] for cell in cells))
     depths = sorted({cell[4] for cell in cells})
     figure, axes = _panels(1, len(depths))
@@ -118,14 +118,14 @@ def _forgetting(study: DepthStudy, methods: Sequence[str]) -> Figure:
         }
         notes = [
             f"depth {depth}, n {study.points(i)}",
-            *(f"{name} {show(figure)}" for name, figure in found.items()),
+            *(f"{name} {format_statistic(figure)}" for name, figure in found.items()),
         ]
         _label(axis, "\n".join(notes), "update norm", "forgetting")
     _legend(figure, methods, study.methods)
     return figure
 
 
-def _ranks(study: DepthStudy) -> Figure:
+def _draw_ranks(study: DepthStudy) -> Figure:
     """Draw Kendall's tau-b between the depths' rankings of methods."""
     size = len(study.depths)
     matrix = np.eye(size)
@@ -143,13 +143,22 @@ def _ranks(study: DepthStudy) -> Figure:
     return figure
 
 
-def _source(outcomes: Sequence[Outcome]) -> Figure:
+def _draw_source(outcomes: Sequence[Outcome]) -> Figure:
     """Draw accuracy on new classes against accuracy kept on the base's classes: a point per run."""
     figure, axes = _panels(1, 1)
     figure.suptitle("new classes against old")
-    cells = {cell: found for cell, found in by_cell(outcomes).items() if values(found, "source")}
+    cells = {
+        cell: found
+        for cell, found in group_by_cell(outcomes).items()
+        if list_defined_values(found, "source")
+    }
     for number, found in enumerate(cells.values()):
-        axes[0, 0].plot(values(found, "acc"), values(found, "source"), ".", color=f"C{number}")
+        axes[0, 0].plot(
+            list_defined_values(found, "acc"),
+            list_defined_values(found, "source"),
+            ".",
+            color=f"C{number}",
+        )
     _label(axes[0, 0], "", "ACC on the stream", "accuracy on the base's classes")
     _legend(figure, [f"{cell[3]}, depth {cell[4]}" for cell in cells])
     return figure

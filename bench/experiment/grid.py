@@ -30,7 +30,7 @@ from core.learning.recipe import Recipe
 from core.packaged import packaged_base
 from core.recipe.code_version import code_version
 from core.recipe.merge import merge_recipe
-from core.recipe.resolve import resolve
+from core.recipe.resolve import resolve_recipe
 
 ORDER_SEED = 1000
 DECIDING = ("data.py", "grid.py", "joint.py", "readout.py", "runs.py", "unfinished.py")
@@ -60,7 +60,7 @@ class BaseRun:
     @property
     def key(self) -> str:
         """Digest of all that decides its result."""
-        return digest(self.config)
+        return digest_configuration(self.config)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Run:
     @property
     def key(self) -> str:
         """Digest of all that decides its result."""
-        return digest(self.config)
+        return digest_configuration(self.config)
 
     @property
     def protocols(self) -> list[str]:
@@ -119,7 +119,7 @@ class Run:
         return f"{self.data} {self.scenario} {self.method} {place}"
 
 
-def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[Run]]:
+def expand_plan(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[Run]]:
     """Bases to train, and runs; orders and seeds come last, so that an early look sees every
     method.
 
@@ -138,7 +138,7 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
     ]
     for data, scenario, method, depth in cells:
         _check(plan, method, files.form(data)["size"])
-        recipe_of(plan, method, scenario, depth, 0)
+        resolve_cell_recipe(plan, method, scenario, depth, 0)
     bases = {base.name: _base(base, files, device) for base in plan.bases}
     trained = [base for base in bases.values() if isinstance(base, BaseRun)]
     runs = []
@@ -154,10 +154,10 @@ def expand(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[R
                 labels = [[names[c] for c in task] for task in tasks]
                 if method.joint and scenario == "data":
                     labels = labels[:1]  # the same run, however the images are split
-                recipe = recipe_of(plan, method, scenario, depth, seed)
+                recipe = resolve_cell_recipe(plan, method, scenario, depth, seed)
                 if method.joint:
                     recipe = recipe.model_copy(
-                        update={"method": joint.method_of(recipe, scenario, labels)}
+                        update={"method": joint.name_joint_method(recipe, scenario, labels)}
                     )
                 base = bases[method.base] if method.base else None
                 config = {
@@ -222,7 +222,7 @@ def class_tasks(
     return [sorted(classes[a:b]) for a, b in pairwise([*starts, len(classes)])]
 
 
-def recipe_of(plan: Plan, method: Method, scenario: str, depth: int, seed: int) -> Recipe:
+def resolve_cell_recipe(plan: Plan, method: Method, scenario: str, depth: int, seed: int) -> Recipe:
     """Return the complete recipe of a cell of the plan. Raises PlanError naming the method."""
     patch: Patch = dict(plan.recipe)
     for one in method.patches(scenario):
@@ -238,7 +238,7 @@ def recipe_of(plan: Plan, method: Method, scenario: str, depth: int, seed: int) 
 
 def _resolved(patch: Patch, scenario: str, architecture: dict[str, Any], where: str) -> Recipe:
     try:
-        found = resolve(_catalogue(), scenario, patch, architecture=architecture)
+        found = resolve_recipe(_catalogue(), scenario, patch, architecture=architecture)
     except InvalidRecipe as error:
         first = error.fields[0]
         raise PlanError(f"{where}: {first['field']}: {first['message']}") from None
@@ -337,6 +337,6 @@ def _runner_version() -> str:
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in DECIDING)).hexdigest()
 
 
-def digest(config: Mapping[str, Any]) -> str:
+def digest_configuration(config: Mapping[str, Any]) -> str:
     """Return a name for a run's configuration, 32 hexadecimal digits."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:32]

@@ -55,7 +55,7 @@ class JointHeads(Finetune):
 
 
 @contextlib.contextmanager
-def registered() -> Iterator[None]:
+def register_joint() -> Iterator[None]:
     """While it lasts, recipes may name the method; it is not one of the product's. Also a
     decorator.
     """
@@ -69,7 +69,7 @@ def registered() -> Iterator[None]:
         del registry.METHODS[JointHeads.name]
 
 
-def method_of(recipe: Recipe, scenario: str, tasks: list[list[str]]) -> dict[str, object]:
+def name_joint_method(recipe: Recipe, scenario: str, tasks: list[list[str]]) -> dict[str, object]:
     """What `recipe.method` is in a joint run of the tasks with these class names."""
     if scenario == "task" or recipe.train_ce == "masked":
         return {"name": JointHeads.name, "groups": tasks}

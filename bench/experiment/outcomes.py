@@ -42,7 +42,7 @@ class Outcome:
         return self.run.order, self.run.seed
 
 
-def collect(
+def collect_outcomes(
     runs: Sequence[Run], store: Store
 ) -> tuple[list[Outcome], list[tuple[Run, dict[str, Any]]]]:
     """Outcomes of the runs that are done, and (run, record) of those that failed."""
@@ -60,13 +60,15 @@ def collect(
             stages = _stages(record, readout)
             done.append((run, record, readout, stages))
             if run.joint:
-                joint[_like(run, readout)] = stages
+                joint[_key_joint_run(run, readout)] = stages
     for run, record, readout, stages in done:
-        outcomes.append(_outcome(run, record, readout, stages, joint.get(_like(run, readout))))
+        outcomes.append(
+            _outcome(run, record, readout, stages, joint.get(_key_joint_run(run, readout)))
+        )
     return outcomes, failed
 
 
-def by_cell(outcomes: Sequence[Outcome]) -> dict[Cell, list[Outcome]]:
+def group_by_cell(outcomes: Sequence[Outcome]) -> dict[Cell, list[Outcome]]:
     """Group outcomes that repeat one cell of the plan, in the plan's order."""
     cells: dict[Cell, list[Outcome]] = {}
     for outcome in outcomes:
@@ -74,12 +76,12 @@ def by_cell(outcomes: Sequence[Outcome]) -> dict[Cell, list[Outcome]]:
     return cells
 
 
-def values(outcomes: Sequence[Outcome], figure: str) -> list[float]:
+def list_defined_values(outcomes: Sequence[Outcome], figure: str) -> list[float]:
     """Return the defined values of a figure over outcomes."""
     return [value for outcome in outcomes if (value := outcome.figures[figure]) is not None]
 
 
-def _like(run: Run, readout: str) -> tuple[Any, ...]:
+def _key_joint_run(run: Run, readout: str) -> tuple[Any, ...]:
     """What a joint run must share with a run that it bounds."""
     network = str(run.config["architecture"]), run.config["base"]
     return run.data, run.scenario, readout, run.depth, run.order, run.seed, network

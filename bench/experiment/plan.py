@@ -264,7 +264,7 @@ class Plan(Strict):
         return found[0] if found else self.architecture or {}
 
 
-def read(path: Path) -> Plan:
+def read_plan(path: Path) -> Plan:
     """The plan in a TOML file. Raises PlanError for a file that cannot be read or a field that is
     wrong.
     """

@@ -23,7 +23,7 @@ class Work:
     ended: Callable[[str | None], None]
 
 
-def work_off(todo: Iterable[Work], at_once: int) -> None:
+def run_in_children(todo: Iterable[Work], at_once: int) -> None:
     """Do everything, up to `at_once` at a time, in order. On an exception here all children end
     first.
     """

@@ -12,8 +12,8 @@ from worker.attempts.child import MALLOC
 ENVIRONMENT = {**MALLOC, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def run(module: str, main: Callable[[], int]) -> None:
-    """Run `main` and exit with its `status`.
+def run_program(module: str, main: Callable[[], int]) -> None:
+    """Run `main` and exit with its `run_main`.
 
     glibc and OpenMP read their settings when a process starts, so `python -m module` is started
     again with those of a learning job where they differ.
@@ -24,10 +24,10 @@ def run(module: str, main: Callable[[], int]) -> None:
             [sys.executable, "-m", module, *sys.argv[1:]],
             {**os.environ, **ENVIRONMENT},
         )
-    sys.exit(status(main))
+    sys.exit(run_main(main))
 
 
-def status(main: Callable[[], int]) -> int:
+def run_main(main: Callable[[], int]) -> int:
     """What `main` returns, 2 for a plan that cannot be run, 130 after Ctrl-C."""
     try:
         return main()

@@ -88,7 +88,7 @@ class Store:
         return self.out / "unfinished" / key
 
 
-def failure(kind: str, reason: str, details: str = "") -> dict[str, Any]:
+def build_failure(kind: str, reason: str, details: str = "") -> dict[str, Any]:
     """Return the record of a run that has no result."""
     return {
         "status": "failed",
@@ -101,28 +101,30 @@ def run_and_record(run: Run, store: Store, control_fd: int) -> None:
     """In a process of its own: learn, and write the record, also of a failure."""
     stages = Stages(store.unfinished(run.key))
     try:
-        record = execute(run, store, PipeControl(control_fd), stages)
+        record = execute_run(run, store, PipeControl(control_fd), stages)
     except Exception as error:  # noqa: BLE001 - a failed run is a result too
         reason = f"{type(error).__name__}: {error}"
-        record = failure(classify_error(error), reason, "".join(traceback.format_exception(error)))
+        record = build_failure(
+            classify_error(error), reason, "".join(traceback.format_exception(error))
+        )
         record["stages"] = stages.done
     store.write(run.key, {**record, "name": run.name, "config": run.config})
     shutil.rmtree(store.unfinished(run.key))
 
 
-@joint.registered()
-def execute(run: Run, store: Store, control: Control, stages: Stages) -> dict[str, Any]:
+@joint.register_joint()
+def execute_run(run: Run, store: Store, control: Control, stages: Stages) -> dict[str, Any]:
     """The record of a run that ends; `stages` grows with each task. Raises as
     `core.learning.training.job.learn_task`.
     """
-    first, old = _first(run.config), None
+    first, old = _build_first_version(run.config), None
     if isinstance(run.base, PackagedStart):
         first["parts"] = [
-            _packaged(run.base, run.config["form"]["channels"], store.unfinished(run.key))
+            _load_packaged_base(run.base, run.config["form"]["channels"], store.unfinished(run.key))
         ]
     elif run.base is not None:
         base = store.base(run.base.key)
-        first = _trained(base)
+        first = _load_trained_base(base)
         old = Old(base / "parts" / "head.safetensors", run.base.stage.test)
     folder = store.unfinished(run.key)
     parent = first
@@ -142,15 +144,17 @@ def execute(run: Run, store: Store, control: Control, stages: Stages) -> dict[st
                 "classes": stage.classes,
                 "train": str(stage.train),
             }
-            spec = _spec(run.config, task, first if run.joint else parent, first, out)
+            spec = _build_job_spec(run.config, task, first if run.joint else parent, first, out)
             if run.joint and run.scenario == "task":
                 spec["scenario"] = "class"
             if run.scenario == "data":
                 spec["classes"] = stage.classes
-            facts = learn(spec, control, tests, run.protocols, old)
+            facts = run_learning_job(spec, control, tests, run.protocols, old)
             stages.add({"stage": number, "classes": stage.test.classes, **facts})
         if number == stages.done[-1]["stage"]:
-            parent = _version(out / "result", number, sorted((folder / STATISTICS).glob("*")))
+            parent = _build_parent_version(
+                out / "result", number, sorted((folder / STATISTICS).glob("*"))
+            )
             _keep_statistics(out / "result", folder / STATISTICS / f"{number:03}.safetensors")
             shutil.rmtree(folder / str(number - 1), ignore_errors=True)
     return {
@@ -163,16 +167,16 @@ def execute(run: Run, store: Store, control: Control, stages: Stages) -> dict[st
 def train_base(base: BaseRun, store: Store, control_fd: int) -> None:
     """In a process of its own: train a base and keep its result folder."""
     folder = store.unfinished(base.key)
-    first = _first(base.config)
+    first = _build_first_version(base.config)
     task = {"number": 1, "classes": base.stage.classes, "train": str(base.stage.train)}
-    spec = _spec({**base.config, "scenario": "class"}, task, first, first, folder)
-    facts = learn(spec, PipeControl(control_fd), [base.stage.test], ["class"], None)
+    spec = _build_job_spec({**base.config, "scenario": "class"}, task, first, first, folder)
+    facts = run_learning_job(spec, PipeControl(control_fd), [base.stage.test], ["class"], None)
     write_json(folder / "result" / "base.json", {"name": base.name, "config": base.config, **facts})
     (folder / "result").rename(store.base(base.key))
     shutil.rmtree(folder)
 
 
-def learn(
+def run_learning_job(
     spec: dict[str, Any],
     control: Control,
     tests: list[HeldOut],
@@ -204,7 +208,7 @@ def learn(
     folder = out / "result"
     result = json.loads((folder / "result.json").read_text())
     before = {_digest(Path(part["path"])) for part in spec["parent"]["parts"]}
-    stored = image_packs.state_of(
+    stored = image_packs.restore_state(
         LocalPart(name=part["name"], type=part["type"], path=folder / part["file"])
         for part in result["parts"]
     )
@@ -230,19 +234,19 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _first(config: dict[str, Any]) -> dict[str, Any]:
+def _build_first_version(config: dict[str, Any]) -> dict[str, Any]:
     """Return version 0 with random weights from the seed, as the parent of the first task."""
     init = {"kind": "random", "seed": config["recipe"]["seed"]}
     return {"version": 0, "manifest": {"classes": [], "heads": [], "init": init}, "parts": []}
 
 
-def _trained(base: Path) -> dict[str, Any]:
+def _load_trained_base(base: Path) -> dict[str, Any]:
     """Version 0 with the backbone of a base that was trained here."""
-    parts = [part for part in _version(base, 0)["parts"] if part["type"] == "backbone"]
+    parts = [part for part in _build_parent_version(base, 0)["parts"] if part["type"] == "backbone"]
     return {"version": 0, "manifest": {"classes": [], "heads": []}, "parts": parts}
 
 
-def _packaged(base: PackagedStart, channels: int, folder: Path) -> dict[str, str]:
+def _load_packaged_base(base: PackagedStart, channels: int, folder: Path) -> dict[str, str]:
     """The part that a version 0 from a base of the package has."""
     folder.mkdir(exist_ok=True)
     path = folder / "base.safetensors"
@@ -261,7 +265,9 @@ def _keep_statistics(folder: Path, path: Path) -> None:
             shutil.copy(folder / part["file"], path)
 
 
-def _version(folder: Path, number: int, earlier: Sequence[Path] = ()) -> dict[str, Any]:
+def _build_parent_version(
+    folder: Path, number: int, earlier: Sequence[Path] = ()
+) -> dict[str, Any]:
     """A result as the parent of the next task; earlier: sums of the tasks before, in their
     order.
     """
@@ -278,7 +284,7 @@ def _version(folder: Path, number: int, earlier: Sequence[Path] = ()) -> dict[st
     return {"version": number, "manifest": manifest, "parts": parts}
 
 
-def _spec(
+def _build_job_spec(
     config: dict[str, Any],
     task: dict[str, Any],
     parent: dict[str, Any],

@@ -23,14 +23,14 @@ Figure = tuple[float | None, Interval | None]
 """A statistic and its 95 % interval."""
 
 
-def sd(values: Sequence[float]) -> float | None:
+def compute_sd(values: Sequence[float]) -> float | None:
     """Return the sample's standard deviation, with n - 1."""
     return statistics.stdev(values) if len(values) > 1 else None
 
 
 def t_interval(values: Sequence[float]) -> Interval | None:
     """The 95 % interval of the mean by Student's t; None for fewer than two values."""
-    deviation = sd(values)
+    deviation = compute_sd(values)
     if deviation is None:
         return None
     n = len(values)
@@ -39,7 +39,7 @@ def t_interval(values: Sequence[float]) -> Interval | None:
     return middle - half, middle + half
 
 
-def mean(values: Sequence[float]) -> Figure:
+def compute_mean(values: Sequence[float]) -> Figure:
     """The mean of the values that are not NaN, with its t-interval."""
     defined = [float(value) for value in values if not math.isnan(value)]
     return (statistics.fmean(defined) if defined else None), t_interval(defined)
@@ -50,7 +50,7 @@ def pearson(x: Array, y: Array) -> Array:
 
     NaN for fewer than three points, or when x or y does not vary.
     """
-    x, y, both = _paired(x, y)
+    x, y, both = _drop_unpaired(x, y)
     count = both.sum(-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         x, y = (np.where(both, v - (v.sum(-1) / count)[..., None], 0) for v in (x, y))
@@ -62,7 +62,7 @@ def pearson(x: Array, y: Array) -> Array:
 
 def spearman(x: Array, y: Array) -> Array:
     """Correlation of the ranks, ties at their mean rank; NaN as `pearson`."""
-    x, y, both = _paired(x, y)
+    x, y, both = _drop_unpaired(x, y)
     # Missing points rank last, where they change no other rank.
     x, y = (stats.rankdata(np.where(both, v, np.inf), axis=-1) for v in (x, y))
     return pearson(np.where(both, x, np.nan), y)
@@ -78,7 +78,7 @@ def kendall(x: Array, y: Array) -> Array:
         return np.asarray((a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1)))
 
 
-def bootstrapped(
+def bootstrap_statistic(
     n: int, statistic: Callable[[npt.NDArray[np.int64]], Array], seed: int = 0
 ) -> Figure:
     """A statistic of n repetitions, with its 95 % percentile interval under redrawn repetitions.
@@ -100,7 +100,7 @@ def bootstrapped(
     return value, (float(low), float(high))
 
 
-def _paired(x: Array, y: Array) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+def _drop_unpaired(x: Array, y: Array) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
     """Return both samples with 0 where either is missing, and a mask of where none is."""
     x, y = np.asarray(x, float), np.asarray(y, float)
     both = np.isfinite(x) & np.isfinite(y)

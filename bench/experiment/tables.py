@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Any
 
 from bench.experiment import statistics
-from bench.experiment.depths import DepthStudy, findings, show
+from bench.experiment.depths import DepthStudy, describe_findings, format_statistic
 from bench.experiment.grid import BaseRun, Cell, Run
-from bench.experiment.outcomes import Outcome, by_cell, values
+from bench.experiment.outcomes import Outcome, group_by_cell, list_defined_values
 from bench.experiment.plan import Plan
 from bench.experiment.runs import Store
 
@@ -67,7 +67,7 @@ NEAR = 2
 """Published standard deviations within which a figure counts as reproduced."""
 
 
-def summary(
+def render_summary(
     plan: Plan,
     runs: Sequence[Run],
     bases: Sequence[BaseRun],
@@ -90,7 +90,7 @@ def summary(
     lines += _bases(bases, store)
     # Cells without a result have a row too.
     cells: dict[Cell, list[Outcome]] = {cell: [] for run in runs for cell in run.cells}
-    for cell, found in by_cell(outcomes).items():
+    for cell, found in group_by_cell(outcomes).items():
         cells[cell] = found
     references = [run.method for run in runs if run.reference and not run.joint]
     reference = references[0] if references else None
@@ -145,14 +145,17 @@ def _table(
     reference: str | None,
 ) -> list[str]:
     """A row per method and depth; columns that no row has are left out."""
-    shown = _shown(cells)
+    shown = _list_shown_figures(cells)
     against = [f"ACC − {reference}, paired %"] if reference else []
     head = ["method", "depth", "moving", "n", "failed", *(HEADINGS[f] for f in shown), *against]
     rows = []
     for cell, found in cells.items():
-        row = [cell[3], str(cell[4]), _moving(found), str(len(found))]
+        row = [cell[3], str(cell[4]), _format_moving(found), str(len(found))]
         row.append(str(sum(cell in run.cells for run, _ in failed)))
-        row += [_mean(values(found, f), f in PERCENT, interval=f in WITH_INTERVAL) for f in shown]
+        row += [
+            _mean(list_defined_values(found, f), f in PERCENT, interval=f in WITH_INTERVAL)
+            for f in shown
+        ]
         if reference:
             twin = {o.repetition: o for o in cells.get((*cell[:3], reference, cell[4]), [])}
             pairs = [
@@ -166,7 +169,7 @@ def _table(
     return [*_rows(head, rows), ""]
 
 
-def _shown(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
+def _list_shown_figures(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
     """Return the figures that some cell has. `last` is ACC where all cells are read out within the
     task.
     """
@@ -174,7 +177,7 @@ def _shown(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
         figure
         for figure in HEADINGS
         if any(
-            values(found, figure)
+            list_defined_values(found, figure)
             for cell, found in cells.items()
             if (figure, cell[2]) != ("last", "task")
         )
@@ -183,7 +186,8 @@ def _shown(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
 
 def _legend(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
     meanings = [
-        f"{HEADINGS[figure].removesuffix(' %')}: {MEANINGS[figure]}" for figure in _shown(cells)
+        f"{HEADINGS[figure].removesuffix(' %')}: {MEANINGS[figure]}"
+        for figure in _list_shown_figures(cells)
     ]
     return [
         "## Columns",
@@ -192,7 +196,7 @@ def _legend(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
     ]
 
 
-def _moving(found: Sequence[Outcome]) -> str:
+def _format_moving(found: Sequence[Outcome]) -> str:
     """|S| at the last task, and its share of all parameters."""
     if not found:
         return "–"
@@ -204,7 +208,7 @@ def _mean(found: Sequence[float], percent: bool, *, interval: bool) -> str:
     if not found:
         return "–"
     factor = 100 if percent else 1
-    deviation, limits = statistics.sd(found), statistics.t_interval(found)
+    deviation, limits = statistics.compute_sd(found), statistics.t_interval(found)
     text = f"{factor * stdlib.fmean(found):.2f}"
     text += f" ± {factor * deviation:.2f}" if deviation is not None else ""
     if interval and limits:
@@ -212,14 +216,16 @@ def _mean(found: Sequence[float], percent: bool, *, interval: bool) -> str:
     return text
 
 
-def ordered(methods: Mapping[str, Sequence[Outcome]], figure: str) -> str:
+def order_methods(methods: Mapping[str, Sequence[Outcome]], figure: str) -> str:
     """Methods by mean: ">" where the 95 % t-interval of the paired difference to the next excludes
     0, else "≥"."""
     known = {
         name: {o.repetition: o.figures[figure] for o in found} for name, found in methods.items()
     }
     means = {
-        name: stdlib.fmean(found) for name in methods if (found := values(methods[name], figure))
+        name: stdlib.fmean(found)
+        for name in methods
+        if (found := list_defined_values(methods[name], figure))
     }
     names = sorted(means, key=lambda name: -means[name])
     text = names[0] if names else "–"
@@ -243,18 +249,18 @@ def _orders(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
     lines = []
     for base, methods in groups.items():
         for figure in ("acc", "source"):
-            found = {name: one for name, one in methods.items() if values(one, figure)}
+            found = {name: one for name, one in methods.items() if list_defined_values(one, figure)}
             if len(found) > 1:
                 start = f"From {base}, by" if base else "By"
                 lines.append(
-                    f"- {start} {HEADINGS[figure].removesuffix(' %')}: {ordered(found, figure)}"
+                    f"- {start} {HEADINGS[figure].removesuffix(' %')}: {order_methods(found, figure)}"
                 )
     return [*lines, "", SIGNS, ""] if lines else []
 
 
 def _depths(study: DepthStudy, cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
     lines = ["### Depths", ""]
-    for finding in findings(study):
+    for finding in describe_findings(study):
         lines += [finding, ""]
     rows = []
     for i, depth in enumerate(study.depths):
@@ -263,7 +269,12 @@ def _depths(study: DepthStudy, cells: Mapping[Cell, Sequence[Outcome]]) -> list[
         )
         figures = (study.updates(i), study.forgotten(i))
         rows.append(
-            [str(depth), *map(show, figures), str(study.points(i)), *map(show, (pearson, spearman))]
+            [
+                str(depth),
+                *map(format_statistic, figures),
+                str(study.points(i)),
+                *map(format_statistic, (pearson, spearman)),
+            ]
         )
     head = ["depth", "update norm", "forgetting", "n", "Pearson r, forgetting ~ update", "Spearman"]
     lines += [*_rows(head, rows), ""]
@@ -274,10 +285,10 @@ def _depths(study: DepthStudy, cells: Mapping[Cell, Sequence[Outcome]]) -> list[
             for cell, one in cells.items()
             if cell[4] == depth and cell[3] in study.methods
         }
-        ranks.append([str(depth), ordered(found, "acc")])
+        ranks.append([str(depth), order_methods(found, "acc")])
     lines += [*_rows(["depth", "methods by ACC"], ranks), "", SIGNS]
     pairs = [
-        [f"{study.depths[a]}, {study.depths[b]}", show(figure)]
+        [f"{study.depths[a]}, {study.depths[b]}", format_statistic(figure)]
         for (a, b), figure in study.agreements().items()
     ]
     lines += ["", *_rows(["depths", "Kendall tau-b of the methods' ranks by ACC"], pairs), ""]
@@ -300,7 +311,7 @@ def _published(
         value = theirs.get((scenario, method))
         if value is None or readout != scenario:
             continue
-        ours = values(found, "acc")
+        ours = list_defined_values(found, "acc")
         row = [data, method, scenario, str(depth), str(len(ours)), _mean(ours, True, interval=True)]
         row += [f"{value.mean:.2f} ± {value.sd:.2f}", "–"]
         if ours:
@@ -308,7 +319,9 @@ def _published(
             gaps.append((abs(gap), f"{method} in the {scenario} scenario, {gap:+.2f}"))
             row[-1] = f"{gap:+.2f}"
         if reference:
-            plain = values(cells.get((data, scenario, readout, reference, depth), []), "acc")
+            plain = list_defined_values(
+                cells.get((data, scenario, readout, reference, depth), []), "acc"
+            )
             known = theirs.get((scenario, reference))
             gains = [
                 f"{100 * (stdlib.fmean(ours) - stdlib.fmean(plain)):+.2f}"

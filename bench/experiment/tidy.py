@@ -30,7 +30,7 @@ STAGE = ("stage", "seconds", "update_backbone", "update_head", "update_relative"
 TEST = ("test", "task", "correct", "total", "accuracy")
 
 
-def results(
+def render_results(
     runs: Sequence[Run],
     outcomes: Sequence[Outcome],
     failed: Sequence[tuple[Run, Mapping[str, Any]]],
@@ -49,12 +49,12 @@ def results(
             if outcome is not None:
                 last = outcome.record["stages"][-1]
                 facts = {**outcome.figures, **{name: last[name] for name in LAST}}
-                rows.append({**_of(run, "done"), "readout": readout, **facts})
+                rows.append({**_build_row_fields(run, "done"), "readout": readout, **facts})
             elif run.name in reasons:
                 why = reasons[run.name]
                 rows.append(
                     {
-                        **_of(run, "failed"),
+                        **_build_row_fields(run, "failed"),
                         "readout": readout,
                         "failure": why["kind"],
                         "reason": why["reason"],
@@ -63,7 +63,7 @@ def results(
     return _csv((*RUN, "readout", *FIGURES, *LAST, "failure", "reason"), rows)
 
 
-def accuracies(runs: Sequence[Run], store: Store) -> str:
+def render_accuracies(runs: Sequence[Run], store: Store) -> str:
     """A row per run × task learned × protocol × test set, with counts, also of runs that failed
     later.
 
@@ -79,7 +79,7 @@ def accuracies(runs: Sequence[Run], store: Store) -> str:
                 source = row["test"] == "source"
                 rows.append(
                     {
-                        **_of(run, record["status"] if record else ""),
+                        **_build_row_fields(run, record["status"] if record else ""),
                         **facts,
                         **norms,
                         "readout": row["readout"],
@@ -93,7 +93,7 @@ def accuracies(runs: Sequence[Run], store: Store) -> str:
     return _csv((*RUN, "readout", *STAGE, *TEST), rows)
 
 
-def _of(run: Run, status: str) -> dict[str, Any]:
+def _build_row_fields(run: Run, status: str) -> dict[str, Any]:
     return {
         **{name: getattr(run, name) for name in RUN[:7]},
         "architecture": run.config["architecture"]["name"],

@@ -57,15 +57,15 @@ def main() -> None:
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name, data in sets.items():
         clean = find_batch_contradictions(make_traces(*data), data[0].__getitem__)
-        exact, close = [find_planted(data, change) for change in (keep, save_again)]
+        exact, close = [find_planted(data, change) for change in (keep_image, save_again)]
         print(
             f"| {name} | {len(data[0]):,} | {clean.equal.count} | {clean.near.count} "
             f"| {exact[0]} | {exact[1]} | {close[0]} | {close[1]} of {PLANTED} |",
             flush=True,
         )
     for name, data in {
-        "bursts of one scene, one label each": burst(),
-        "good and scratched parts": defects(),
+        "bursts of one scene, one label each": draw_bursts(),
+        "good and scratched parts": draw_defects(),
     }.items():
         found = find_batch_contradictions(make_traces(*data), data[0].__getitem__)
         print(f"{name}: {len(data[0])} images, {found.equal.count} equal, {found.near.count} near")
@@ -85,7 +85,7 @@ def find_planted(
     wrong = (labels[rows] + 1 + random.integers(0, labels.max(), PLANTED)) % (labels.max() + 1)
     both = make_traces(np.concatenate([images, copies]), np.concatenate([labels, wrong]))
     own, theirs = make_traces(copies, wrong), make_traces(images, labels)
-    is_exact = change is keep
+    is_exact = change is keep_image
     found = []
     for mine, traces, first in ((both, None, len(images)), (own, theirs, 0)):
         if is_exact:
@@ -95,7 +95,7 @@ def find_planted(
                 if traces is None
                 else (traces.pixels, traces.labels)
             )
-            pairs = list(contradictions._equal_between(*before, pixels[first:], numbers[first:]))
+            pairs = list(contradictions._find_equal_pairs(*before, pixels[first:], numbers[first:]))
             found.append(len({row for _, row in pairs}))
         else:
             others = (None, None) if traces is None else (traces.all, traces.labels)
@@ -109,7 +109,7 @@ def print_cost(data: Data) -> None:
     images, labels = data
     begin = time.process_time()
     for image in images:
-        decode(encode(image))
+        decode_png(encode_png(image))
     decoding = time.process_time() - begin
     steps: dict[str, float] = {}
 
@@ -161,7 +161,7 @@ def make_traces(images: Images, labels: np.ndarray) -> Traces:
     )
 
 
-def keep(image: Images, _random: np.random.Generator) -> Images:
+def keep_image(image: Images, _random: np.random.Generator) -> Images:
     """Return the image unchanged."""
     return image
 
@@ -182,7 +182,7 @@ def save_again(image: Images, random: np.random.Generator) -> Images:
     return np.asarray(changed, np.uint8).reshape(image.shape)
 
 
-def burst() -> Data:
+def draw_bursts() -> Data:
     """Ten shots of each of 40 scenes, with noise and a little more or less light; a scene is a
     class.
     """
@@ -196,7 +196,7 @@ def burst() -> Data:
     return np.stack(shots).clip(0, 255).astype(np.uint8), np.repeat(np.arange(40), 10)
 
 
-def defects() -> Data:
+def draw_defects() -> Data:
     """200 good parts and 200 scratched ones of the same shape, each with noise of its own."""
     random = np.random.default_rng(3)
     part = draw_scenes(random, 1)[0]
@@ -224,14 +224,14 @@ def draw_scenes(random: np.random.Generator, count: int) -> list[Images]:
     return found
 
 
-def encode(image: Images) -> bytes:
+def encode_png(image: Images) -> bytes:
     """Encode an image as PNG."""
     out = io.BytesIO()
     Image.fromarray(image).save(out, "PNG")
     return out.getvalue()
 
 
-def decode(data: bytes) -> Images:
+def decode_png(data: bytes) -> Images:
     """Return the pixels of a PNG."""
     return np.asarray(Image.open(io.BytesIO(data)))
 
@@ -247,7 +247,7 @@ def read_cifar(folder: Path) -> Data:
                     images.append(archive.read(name))
                     labels.append(names.setdefault(rest[0], len(names)))
     some = np.random.default_rng(0).permutation(len(images))[:IMAGES]
-    return np.stack([decode(images[row]) for row in some]), np.array(labels)[some]
+    return np.stack([decode_png(images[row]) for row in some]), np.array(labels)[some]
 
 
 def read_mnist(folder: Path) -> Data:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from core.learning.data.augment import Augmentation, epoch_table
-from core.learning.data.augment import _moved_by_pixel as moved_by_pixel
+from core.learning.data.augment import _move_by_pixel as moved_by_pixel
 
 SIZES = ((28, 1), (32, 3), (64, 3), (96, 3), (224, 3))
 IMAGES = 256

@@ -25,7 +25,7 @@ from core.contract.jobs.job_spec import JobSpec
 from core.learning.catalogue import build_catalogue
 from core.learning.state import load_tensors
 from core.learning.training import job
-from core.recipe.resolve import resolve
+from core.recipe.resolve import resolve_recipe
 
 GOAL = 5.0
 CLASSES = [f"class-{number}" for number in range(10)]
@@ -91,7 +91,7 @@ def _train(folder: Path, kind: str, asked: argparse.Namespace) -> float:
     }
     spec = {
         **model,
-        "recipe": resolve(build_catalogue(), "class", patch).recipe,
+        "recipe": resolve_recipe(build_catalogue(), "class", patch).recipe,
         "normalise": None,
         "classes": None,
         "task": task,

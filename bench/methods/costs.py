@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from bench.job_run import run_job
-from bench.methods.theory import expected
+from bench.methods.theory import format_expected
 from core.contract.jobs.control_request import ControlRequest
 from core.contract.jobs.job_spec import LocalPart
 from core.ingest.dataset import open_dataset, write_dataset
@@ -46,7 +46,7 @@ from core.learning.catalogue import build_catalogue
 from core.learning.data import image_packs
 from core.learning.methods import registry
 from core.learning.state import TYPES, save_tensors
-from core.recipe.resolve import resolve
+from core.recipe.resolve import resolve_recipe
 from core.settings import Settings
 from worker.attempts.child import MALLOC
 
@@ -191,7 +191,9 @@ class Bench:
             {"name": part["name"], "type": part["type"], "path": str(result / part["file"])}
             for part in facts["parts"]
         ]
-        held = image_packs.state_of([LocalPart.from_json(part) for part in parts]).get("buffer")
+        held = image_packs.restore_state([LocalPart.from_json(part) for part in parts]).get(
+            "buffer"
+        )
         if held is not None and case.past > 1:  # with its images, as before there were packs
             parts = [part for part in parts if part["type"] != "buffer" or part["name"] == "buffer"]
             copies = {name: t.repeat(case.past, *[1] * (t.dim() - 1)) for name, t in held.items()}
@@ -262,7 +264,7 @@ class Bench:
             "architecture": case.network,
             "image": {"size": 32, "channels": 3},
             "scenario": case.scenario,
-            "recipe": resolve(build_catalogue(), case.scenario, patch).recipe,
+            "recipe": resolve_recipe(build_catalogue(), case.scenario, patch).recipe,
             "normalise": None,
             "classes": tasks[0]["classes"] if case.scenario == "data" else None,
             "task": tasks[-1],
@@ -395,10 +397,10 @@ def print_table(cases: list[Case], batch: int) -> None:
     references = {case.reference: case for case in cases if case.label == "finetune"}
     for case in cases:
         plain = references[case.reference]
-        hyper = resolve(
+        hyper = resolve_recipe(
             build_catalogue(), case.scenario, {"method": {"name": case.method, **case.hyper}}
         ).recipe["method"]
-        number, formula = expected(case.method, hyper, batch, case.past + 1)
+        number, formula = format_expected(case.method, hyper, batch, case.past + 1)
         step, plain_step = statistics.median(case.steps), statistics.median(plain.steps)
         whole = f"{'':8} {'':6} {'':6}"
         if case.updates:

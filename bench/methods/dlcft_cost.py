@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.methods.optimizer_step import timed
+from bench.methods.optimizer_step import time_work
 from core.learning.curvature.curvature import Curvature
 from core.learning.curvature.estimate import CurvatureEstimator, Kind
 from core.learning.curvature.fisher import rademacher_cotangents
-from core.learning.curvature.layers import layers_of
+from core.learning.curvature.layers import list_layer_names
 from core.learning.methods.squared_loss import squared_errors
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.linear.linearised import LinearisedNetwork
@@ -77,7 +77,7 @@ class Subject:
     def estimate(self, kind: Kind) -> CurvatureEstimator:
         """A curvature pass over the images, one probe each."""
         backbone = self.network.backbone
-        layers = layers_of(backbone, [name for name, _ in backbone.named_parameters()])
+        layers = list_layer_names(backbone, [name for name, _ in backbone.named_parameters()])
         found = CurvatureEstimator(
             backbone, self.network.frozen_logits, dict.fromkeys(layers, kind)
         )
@@ -108,15 +108,15 @@ def main() -> None:
         )
         subject = Subject(name, torch.device(options.device), options.batch, options.size)
         for line in (
-            *operations(subject),
-            *memory(subject),
-            *sizes(subject),
-            *seconds(subject, options.rounds),
+            *render_operations(subject),
+            *render_memory(subject),
+            *render_sizes(subject),
+            *render_seconds(subject, options.rounds),
         ):
             print(f"  {line}", flush=True)
 
 
-def operations(subject: Subject) -> list[str]:
+def render_operations(subject: Subject) -> list[str]:
     """Render a table of the operations of each pass, beside those of the plain network."""
 
     def count(work: Callable[[], object]) -> int:
@@ -142,13 +142,13 @@ def operations(subject: Subject) -> list[str]:
     ]
 
 
-def memory(subject: Subject) -> list[str]:
+def render_memory(subject: Subject) -> list[str]:
     """Render a table of the memory that a step keeps for its backward pass, without parameters."""
     network = subject.network
     found = {
-        "plain": kept(subject, subject.plain, subject.weights),
-        "by jvp": kept(subject, subject.by_jvp, subject.psi),
-        "by dual numbers": kept(subject, network.forward, subject.psi),
+        "plain": count_saved_bytes(subject, subject.plain, subject.weights),
+        "by jvp": count_saved_bytes(subject, subject.by_jvp, subject.psi),
+        "by dual numbers": count_saved_bytes(subject, network.forward, subject.psi),
     }
     return [
         "kept for the backward pass, MB: "
@@ -156,7 +156,7 @@ def memory(subject: Subject) -> list[str]:
     ]
 
 
-def kept(
+def count_saved_bytes(
     subject: Subject, logits: Callable[[Tensor], Tensor], moving: list[torch.nn.Parameter]
 ) -> int:
     """Bytes of distinct storages that autograd saves and that are no parameter's."""
@@ -176,7 +176,7 @@ def kept(
     return sum(seen.values())
 
 
-def sizes(subject: Subject) -> list[str]:
+def render_sizes(subject: Subject) -> list[str]:
     """Render a table of the bytes that a version stores: ψ0 once, the others with each version."""
     blocks = {kind: subject.estimate(kind) for kind in KINDS}
     found = {"base, once": _bytes(subject.weights), "displacement": _bytes(subject.psi)}
@@ -197,7 +197,7 @@ def _bytes(tensors: Sequence[Tensor]) -> int:
     return sum(t.nbytes for t in tensors)
 
 
-def seconds(subject: Subject, rounds: int) -> list[str]:
+def render_seconds(subject: Subject, rounds: int) -> list[str]:
     """Render a table of median seconds of each pass, with ratios to the plain network."""
     network = subject.network
     curvature = {kind: Curvature(subject.estimate(kind).build_blocks()) for kind in KINDS}
@@ -216,7 +216,7 @@ def seconds(subject: Subject, rounds: int) -> list[str]:
     for lap in range(rounds + 1):
         for way, work in ways.items():
             with torch.set_grad_enabled("forward" not in way):
-                spent = timed(work, subject.device)
+                spent = time_work(work, subject.device)
             if lap:  # the first one warms up
                 took[way].append(spent)
     middle = {way: statistics.median(seen) for way, seen in took.items()}

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bench.methods.optimizer_step import timed
+from bench.methods.optimizer_step import time_work
 from core.learning.networks import HeadSpec, ImageSpec, build_network, meta_backbone
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import Packed, packing_is_faster
@@ -34,7 +34,7 @@ from core.learning.precision import autocast, place_network
 PER_TASK = 10
 
 
-def formula(heads: int, sources: int) -> int:
+def count_formula_parameters(heads: int, sources: int) -> int:
     """Parameters of an expert of the default sizes, its normalised feature included."""
     d, width, gamma, layers = 32 * heads, 32, 4, 6
     if sources == heads:
@@ -45,7 +45,7 @@ def formula(heads: int, sources: int) -> int:
     return layers * (4 * d + 4 * d**2 + d + mixing) + 20 * heads + 48 * d + d + 64 * d + d + 2 * d
 
 
-def chain(tasks: int, heads: int) -> tuple[ExpandedNetwork, list[Classifier]]:
+def build_chain(tasks: int, heads: int) -> tuple[ExpandedNetwork, list[Classifier]]:
     """A network of random experts, and every version's classifier."""
     first = [str(c) for c in range(50)]
     plain = build_network({"name": "dne"}, ImageSpec(32, 3), "class", HeadSpec(tuple(first)))
@@ -59,7 +59,7 @@ def chain(tasks: int, heads: int) -> tuple[ExpandedNetwork, list[Classifier]]:
     return network.eval(), classifiers
 
 
-def naive(attention: TaskAttention, z: Tensor, x: Tensor) -> Tensor:
+def compute_naive_attention(attention: TaskAttention, z: Tensor, x: Tensor) -> Tensor:
     """Compute task attention by its formula as it stands."""
     scores = (
         (z @ attention.query.T) @ (x @ attention.key.T).transpose(-1, -2) / math.sqrt(x.shape[-1])
@@ -102,7 +102,10 @@ class Step:
 
     def naive(self) -> None:
         """A pass for the student and one for the teacher, keys projected."""
-        with mock.patch.object(TaskAttention, "forward", naive), autocast(self.x.device):
+        with (
+            mock.patch.object(TaskAttention, "forward", compute_naive_attention),
+            autocast(self.x.device),
+        ):
             features = self.network.features(self.x)
             with torch.no_grad():
                 teacher = self.before(self.previous.features(self.x))
@@ -136,14 +139,14 @@ def main() -> None:
         p.nbytes for p in meta_backbone({"name": "resnet18"}, ImageSpec(32, 3)).parameters()
     )
     for heads in options.heads:
-        network, classifiers = chain(options.tasks, heads)
+        network, classifiers = build_chain(options.tasks, heads)
         print(f"\n{heads} heads per task: bytes that a version adds")
         sources = 0
         for version, expert in enumerate(network.list_experts(), 1):
             sources += expert.heads
             shard = sum(p.nbytes for p in expert.parameters())
             head = sum(p.nbytes for p in classifiers[version - 1].parameters())
-            wanted = 4 * formula(expert.heads, sources)
+            wanted = 4 * count_formula_parameters(expert.heads, sources)
             print(
                 f"  {version}: expert {shard:,} (formula {wanted:,}), classifier {head:,}; "
                 f"a ResNet-18 {rival:,}: {rival / (shard + head):.1f} times"
@@ -174,7 +177,7 @@ def _turns(title: str, kinds, rounds: int, device: torch.device) -> None:  # typ
     seconds: list[list[float]] = [[], []]
     for at in range(rounds + 1):
         for kind, found in zip(kinds, seconds, strict=True):
-            took = timed(kind, device)
+            took = time_work(kind, device)
             if at:
                 found.append(took)
     first, second = (statistics.median(found) for found in seconds)

@@ -161,7 +161,7 @@ class Bench:
     ) -> dict[str, Any]:
         from bench.job_run import run_job
         from core.learning.catalogue import build_catalogue
-        from core.recipe.resolve import resolve
+        from core.recipe.resolve import resolve_recipe
 
         self._runs += 1
         out = self._folder / f"run-{self._runs}"
@@ -169,7 +169,7 @@ class Bench:
             "architecture": self._architecture,
             "image": IMAGE,
             "scenario": "task",
-            "recipe": resolve(build_catalogue(), "task", recipe).recipe,
+            "recipe": resolve_recipe(build_catalogue(), "task", recipe).recipe,
             "normalise": None,
             "classes": None,
             "task": tasks[-1].describe(),

@@ -45,10 +45,10 @@ def main() -> None:
                 parameter.normal_(std=0.1, generator=generator)
         x = torch.randn(n, image.channels, image.size, image.size, generator=generator)
         ways: dict[str, Callable[[], object]] = {
-            "loop": lambda network=network, x=x: loop(network, x),
-            "vmap": lambda network=network, x=x: vmap(network, x),
-            "ours": lambda network=network, x=x: ours(network, x, "sample"),
-            "ours, exact": lambda network=network, x=x: ours(network, x, "exact"),
+            "loop": lambda network=network, x=x: compute_by_loop(network, x),
+            "vmap": lambda network=network, x=x: compute_by_vmap(network, x),
+            "ours": lambda network=network, x=x: compute_by_product(network, x, "sample"),
+            "ours, exact": lambda network=network, x=x: compute_by_product(network, x, "exact"),
         }
         took: dict[str, list[float]] = {way: [] for way in ways}
         for lap in range(options.rounds + 1):
@@ -63,7 +63,7 @@ def main() -> None:
         print(f"{name:9} {figures}   ratio {middle['ours'] / best:.2f} (goal ≤ {GOAL})", flush=True)
 
 
-def ours(network: Network, x: Tensor, kind: Kind) -> dict[str, Tensor]:
+def compute_by_product(network: Network, x: Tensor, kind: Kind) -> dict[str, Tensor]:
     """Compute the diagonal Fisher information by the product's code."""
     y = torch.zeros(len(x), dtype=torch.int64)
     names = [name for name, _ in network.named_parameters()]
@@ -73,7 +73,7 @@ def ours(network: Network, x: Tensor, kind: Kind) -> dict[str, Tensor]:
     )
 
 
-def loop(network: Network, x: Tensor) -> list[Tensor]:
+def compute_by_loop(network: Network, x: Tensor) -> list[Tensor]:
     """Compute the diagonal Fisher information with one backward pass per example."""
     parameters = list(network.parameters())
     total = [torch.zeros_like(p, requires_grad=False) for p in parameters]
@@ -87,7 +87,7 @@ def loop(network: Network, x: Tensor) -> list[Tensor]:
     return total
 
 
-def vmap(network: nn.Module, x: Tensor) -> dict[str, Tensor]:
+def compute_by_vmap(network: nn.Module, x: Tensor) -> dict[str, Tensor]:
     """Compute the diagonal Fisher information by torch.func in chunks."""
     parameters = {name: p.detach() for name, p in network.named_parameters()}
     total = {name: torch.zeros_like(p) for name, p in parameters.items()}

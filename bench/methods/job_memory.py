@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from bench.job_run import whole
+from bench.job_run import complete_spec
 from core.admission.admission import Work, estimate_memory
 from core.admission.network_size import find_network_size
 from core.contract.jobs.job_event import DoneEvent, JobEvent
 from core.recipe.architecture import complete_architecture
 from core.recipe.catalogue import load_catalogue
-from core.recipe.resolve import resolve
+from core.recipe.resolve import resolve_recipe
 from core.settings import Settings
 from worker.attempts.child import Zygote
 from worker.attempts.memory import read_resident_bytes
@@ -37,7 +37,7 @@ TRAIN, HELD_OUT, BATCH = 128, 300, 32
 Json = dict[str, Any]
 
 
-def measure(
+def measure_job_memory(
     catalogue: Json, zygote: Zygote, folder: Path, network: str, method: str
 ) -> tuple[int, int]:
     """(peak, estimate) in bytes of the second task's job."""
@@ -46,7 +46,7 @@ def measure(
     scenario = "task" if "task" in catalogue["methods"][method]["scenarios"] else "class"
     asked_for = complete_architecture(catalogue, scenario, asked, image)
     patch = {"method": method, "epochs": 1, "batch_size": BATCH}
-    recipe = resolve(catalogue, scenario, patch, architecture=asked_for).recipe
+    recipe = resolve_recipe(catalogue, scenario, patch, architecture=asked_for).recipe
     start = {
         "version": 0,
         "manifest": {"init": {"kind": "random", "seed": 1}, "classes": [], "heads": []},
@@ -72,7 +72,9 @@ def measure(
             "out": str(out),
         }
         path = folder / f"spec-{number}.json"
-        path.write_text(json.dumps(whole({**spec, "threads": 2, "device": "cpu"}).to_json()))
+        path.write_text(
+            json.dumps(complete_spec({**spec, "threads": 2, "device": "cpu"}).to_json())
+        )
         peak, result = _run(zygote, path)
         parent = _as_parent(number, Path(result))
     entry, found = catalogue["methods"][method], find_network_size(asked_for, image)
@@ -131,7 +133,9 @@ def main() -> None:
             for network in asked.networks.split(","):
                 for method in asked.methods.split(","):
                     with tempfile.TemporaryDirectory() as folder:
-                        peak, estimate = measure(catalogue, zygote, Path(folder), network, method)
+                        peak, estimate = measure_job_memory(
+                            catalogue, zygote, Path(folder), network, method
+                        )
                     row = (network, method, f"{peak / 1e6:.0f}", f"{estimate / 1e6:.0f}")
                     print(f"| {' | '.join(row)} | {estimate / peak:.1f} |", flush=True)
     finally:

@@ -74,7 +74,7 @@ def measure(
     y = torch.arange(batch, device=device) % 10
     parameters = dict(network.named_parameters())
     stock = NamedOptimizer(recipe, parameters, 1)
-    rolled = NamedOptimizer(recipe, parameters, 1, anchors(network))
+    rolled = NamedOptimizer(recipe, parameters, 1, list_anchors(network))
 
     def backward() -> None:
         for parameter in parameters.values():
@@ -89,14 +89,14 @@ def measure(
         # places.
         steps = (stock.step, rolled.step) if number % 2 else (rolled.step, stock.step)
         for work in (backward, *steps):
-            seconds = timed(work, device)
+            seconds = time_work(work, device)
             if number >= WARM:
                 times[work].append(seconds)
     first, second, third = (statistics.median(seen) for seen in times.values())
     return first, second, third
 
 
-def anchors(network: Network) -> list[Anchored]:
+def list_anchors(network: Network) -> list[Anchored]:
     """Every tensor of the backbone, the last layer too: by default that one stays free, which costs
     less.
     """
@@ -108,7 +108,7 @@ def anchors(network: Network) -> list[Anchored]:
     ]
 
 
-def timed(work: Callable[[], object], device: torch.device) -> float:
+def time_work(work: Callable[[], object], device: torch.device) -> float:
     """Seconds until the work is done, on the device as well."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -24,7 +24,7 @@ def _replay(draws: int) -> Number:
     return number
 
 
-def _one(hyper: Mapping[str, Any], batch: int, task: int) -> float:
+def _return_one(hyper: Mapping[str, Any], batch: int, task: int) -> float:
     return 1.0
 
 
@@ -58,12 +58,12 @@ def _dlcft(hyper: Mapping[str, Any], batch: int, task: int) -> float:
 
 
 FORMULAS: dict[str, tuple[str, Number]] = {
-    "finetune": ("1", _one),
-    "l2-sp": ("1 + a pass over d", _one),
-    "ewc": ("1 + a pass over d", _one),
-    "ewc-online": ("1 + a pass over d", _one),
-    "mas": ("1 + a pass over d", _one),
-    "si": ("1 + 3 passes over d", _one),
+    "finetune": ("1", _return_one),
+    "l2-sp": ("1 + a pass over d", _return_one),
+    "ewc": ("1 + a pass over d", _return_one),
+    "ewc-online": ("1 + a pass over d", _return_one),
+    "mas": ("1 + a pass over d", _return_one),
+    "si": ("1 + 3 passes over d", _return_one),
     "lwf": ("1 + teacher's forward", _teacher),
     "dlcft": ("5/3 + o w (o + w) per layer", _dlcft),
     "icarl": ("at most 2 (1 + teacher)", _icarl),
@@ -76,7 +76,7 @@ FORMULAS: dict[str, tuple[str, Number]] = {
 }
 
 
-def expected(name: str, hyper: Mapping[str, Any], batch: int, task: int) -> tuple[str, str]:
+def format_expected(name: str, hyper: Mapping[str, Any], batch: int, task: int) -> tuple[str, str]:
     """(number, formula) as text; "-" for a method without a formula."""
     if name not in FORMULAS:
         return "-", "-"

@@ -106,11 +106,13 @@ def _print_row(name: str, precision: str, goal: float, rates: dict[str, list[flo
 def _measure(side: str, precision: str, case: dict[str, Any], file: Path, threads: int) -> float:
     """Images per second of one side."""
     if side == "product":
-        return product(case, file, threads, precision)
-    return bare(case, file, threads, precision, tuned=side == "tuned")
+        return time_product(case, file, threads, precision)
+    return time_bare_loop(case, file, threads, precision, tuned=side == "tuned")
 
 
-def bare(case: dict[str, Any], file: Path, threads: int, precision: str, *, tuned: bool) -> float:
+def time_bare_loop(
+    case: dict[str, Any], file: Path, threads: int, precision: str, *, tuned: bool
+) -> float:
     """Return images per second of the plain loop. tuned: convolutions in channels_last."""
     import contextlib
 
@@ -170,12 +172,12 @@ class _Clock:
             self.end = time.perf_counter()
 
 
-def product(case: dict[str, Any], file: Path, threads: int, precision: str) -> float:
+def time_product(case: dict[str, Any], file: Path, threads: int, precision: str) -> float:
     """Return images per second of the job that a worker runs."""
     from bench.job_run import run_job
     from core.ingest.dataset import open_dataset
     from core.learning.catalogue import build_catalogue
-    from core.recipe.resolve import resolve
+    from core.recipe.resolve import resolve_recipe
 
     count = len(open_dataset(file)[1])
     classes = [str(c) for c in range(10)]
@@ -193,7 +195,7 @@ def product(case: dict[str, Any], file: Path, threads: int, precision: str) -> f
             "architecture": case["architecture"],
             "image": case["image"],
             "scenario": "class",
-            "recipe": resolve(build_catalogue(), "class", recipe).recipe,
+            "recipe": resolve_recipe(build_catalogue(), "class", recipe).recipe,
             "normalise": None,
             "classes": None,
             "task": {"number": 1, "classes": classes, "train": str(file), "held_out": None},

@@ -44,23 +44,23 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     print(f"load of the machine {os.getloadavg()[0]:.1f}, {args.threads} threads")
-    large()  # first, while nothing else has taken memory
-    features, passed = pass_over(args.images)
+    time_large_solve()  # first, while nothing else has taken memory
+    features, passed = time_pass(args.images)
     labels = torch.arange(args.images) % args.classes
     for columns in (0, 1000):
-        beside_the_pass(features, labels, args.classes, columns, passed)
+        time_sums(features, labels, args.classes, columns, passed)
 
 
-def pass_over(images: int) -> tuple[Tensor, float]:
+def time_pass(images: int) -> tuple[Tensor, float]:
     """Features float32 [N, 512], and the seconds of the processor that they took."""
     network = build_network({"name": "resnet18"}, ImageSpec(SIZE, 3), "class", HeadSpec(), 1).eval()
     x = torch.randn(images, 3, SIZE, SIZE)
     with torch.inference_mode():
         network.features(x[:BATCH])  # the first pass makes its plans
-        return timed(lambda: torch.cat([network.features(part) for part in x.split(BATCH)]))
+        return time_call(lambda: torch.cat([network.features(part) for part in x.split(BATCH)]))
 
 
-def beside_the_pass(
+def time_sums(
     features: Tensor, labels: Tensor, classes: int, projection: int, passed: float
 ) -> None:
     """Sums and solve of one task on these features."""
@@ -72,8 +72,8 @@ def beside_the_pass(
         sums.add(h, labels)
         return sums
 
-    sums, added = timed(add)
-    (_, weight), solved = timed(lambda: ridge.choose_strength(sums))
+    sums, added = time_call(add)
+    (_, weight), solved = time_call(lambda: ridge.choose_strength(sums))
     ratio = (passed + added + solved) / passed
     stored = sum(t.nbytes for t in sums.to_tensors().values()), weight.float().nbytes
     print(
@@ -84,16 +84,16 @@ def beside_the_pass(
     )
 
 
-def large() -> None:
+def time_large_solve() -> None:
     """The solve of many columns and classes."""
     labels = torch.arange(3 * LARGE) % LARGE_CLASSES
     sums = Sums.zero(LARGE, LARGE_CLASSES)
     for part in labels.split(BATCH):  # few at once: what the solve takes is to be the peak
         sums.add(append_ones(torch.randn(len(part), LARGE - 1)), part)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    _, chosen = timed(lambda: ridge.choose_strength(sums))
+    _, chosen = time_call(lambda: ridge.choose_strength(sums))
     above = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (8 * LARGE**2)
-    _, solved = timed(lambda: ridge.solve_ridge(sums, 1.0))
+    _, solved = time_call(lambda: ridge.solve_ridge(sums, 1.0))
     print(
         f"{LARGE:,} columns, {LARGE_CLASSES} classes: {chosen:.2f} s with the choice of a "
         f"strength, {solved:.2f} s at a given one; {above + 1:.1f} square matrices at most, G "
@@ -101,7 +101,7 @@ def large() -> None:
     )
 
 
-def timed(run: Callable[[], Found]) -> tuple[Found, float]:
+def time_call(run: Callable[[], Found]) -> tuple[Found, float]:
     """Return the result of `run`, and the seconds of the processor that it took: others may be using the
     machine.
     """

@@ -31,7 +31,7 @@ from core.contract.figures import Calibration
 from core.learning.analytic import discriminant
 from core.learning.analytic.sums import Sums
 from core.learning.evaluation.calibration.error import (
-    calibration_of,
+    compute_calibration_error,
     measure_calibration,
     precision_curve,
 )
@@ -105,24 +105,26 @@ def main() -> None:
 
 def ask_all(found: Features) -> Said:
     """Answer the held-out images by the head of all classes."""
-    return ask(fit_auto(found.train, found.labels, found.classes), found.held_out, found.expected)
+    return answer_features(
+        fit_auto(found.train, found.labels, found.classes), found.held_out, found.expected
+    )
 
 
 def print_errors(streams: dict[str, Said]) -> None:
     """Print calibration errors before and after the temperature."""
-    head("stream | images | accuracy | temperature | error before | error after")
+    print_head("stream | images | accuracy | temperature | error before | error after")
     for name, said in streams.items():
         after = measure_calibration(Logits(said.logits.float(), said.targets), said.temperature)
         assert after is not None, "50 images are held out"
-        before = calibration_of(*said.answers(1.0))
+        before = compute_calibration_error(*said.answers(1.0))
         right = said.answers(1.0)[1].mean()
-        row(
+        print_row(
             name,
             len(said.targets),
             f"{right:.3f}",
             f"{said.temperature:.3g}",
-            told(before),
-            told(after),
+            format_calibration(before),
+            format_calibration(after),
         )
 
 
@@ -130,17 +132,19 @@ def print_six(streams: dict[str, Features]) -> None:
     """Print how far six images of one class, mean over classes, move probabilities of the others'
     answers.
     """
-    head("stream | moved by a batch of six, temperature 1 | temperature of the held-out images")
+    print_head(
+        "stream | moved by a batch of six, temperature 1 | temperature of the held-out images"
+    )
     for name, found in streams.items():
         moved: dict[bool, list[float]] = {False: [], True: []}
         for c in range(SMALL):
-            before, after = (with_few(found, c, few) for few in (0, SIX))
+            before, after = (answer_with_few(found, c, few) for few in (0, SIX))
             for scaled in moved:
-                moved[scaled].append(distance(before, after, c, scaled))
-        row(name, *(f"{np.mean(moved[scaled]):.3f}" for scaled in (False, True)))
+                moved[scaled].append(compute_mean_change(before, after, c, scaled))
+        print_row(name, *(f"{np.mean(moved[scaled]):.3f}" for scaled in (False, True)))
 
 
-def with_few(found: Features, rare: int, few: int) -> Said:
+def answer_with_few(found: Features, rare: int, few: int) -> Said:
     """Answer held-out images by a head whose class `rare` has so many images; of none it has no
     row.
 
@@ -152,14 +156,14 @@ def with_few(found: Features, rare: int, few: int) -> Said:
         asked = found.expected != rare
         asked[(~asked).nonzero()[0]] = True
         scores = fit_auto(found.train[kept], labels, found.classes)
-        return ask(scores, found.held_out[asked], found.expected[asked])
+        return answer_features(scores, found.held_out[asked], found.expected[asked])
     scores = fit_auto(found.train[kept], labels - (labels > rare).long(), found.classes - 1)
     old = found.expected != rare
     expected = found.expected[old]
-    return ask(scores, found.held_out[old], expected - (expected > rare).long())
+    return answer_features(scores, found.held_out[old], expected - (expected > rare).long())
 
 
-def distance(before: Said, after: Said, rare: int, scaled: bool) -> float:
+def compute_mean_change(before: Said, after: Said, rare: int, scaled: bool) -> float:
     """Mean absolute change of the probability of the right class of images of old classes."""
     columns = torch.arange(after.logits.shape[1]) != rare
     old = after.targets != rare
@@ -176,7 +180,7 @@ def print_sure(streams: dict[str, Said]) -> None:
     """Print how often the promise is kept on the half of the images that the threshold was not
     chosen by.
     """
-    head(
+    print_head(
         "stream | promised | halves with a threshold | promise reached in | broken in | mean "
         "coverage"
     )
@@ -185,7 +189,7 @@ def print_sure(streams: dict[str, Said]) -> None:
             shares, covers = split_often(said, promise)
             reached = sum(share >= promise for share in shares)
             cover = f"{np.mean(covers):.2f}" if covers else "–"
-            row(
+            print_row(
                 name,
                 promise,
                 len(shares),
@@ -232,7 +236,7 @@ def print_unknown(
         ]
         chosen = [files[number] for number in draw.permutation(len(files))[:NOISE]]
         kinds[folder.name] = pass_images([(path.read_bytes(), 0) for path in chosen], backbone)
-    head("stream | unknown | AUROC of the probability | of the Mahalanobis distance")
+    print_head("stream | unknown | AUROC of the probability | of the Mahalanobis distance")
     for name, found in streams.items():
         taught = found.labels % UNKNOWN != 0
         known = found.expected % UNKNOWN != 0
@@ -240,21 +244,21 @@ def print_unknown(
         labels = torch.searchsorted(names, found.labels[taught])
         scores = fit_auto(found.train[taught], labels, len(names))
         inside = found.held_out[known]
-        temperature = ask(
+        temperature = answer_features(
             scores, inside, torch.searchsorted(names, found.expected[known])
         ).temperature
-        far = nearest_class(found.train[taught], labels, len(names))
-        sure = surest(scores, temperature)
+        far = make_distance_score(found.train[taught], labels, len(names))
+        sure = make_confidence_score(scores, temperature)
         for kind, unknown in {"classes never taught": found.held_out[~known], **kinds}.items():
-            row(name, kind, *(f"{auroc(by(inside), by(unknown)):.2f}" for by in (sure, far)))
+            print_row(name, kind, *(f"{auroc(by(inside), by(unknown)):.2f}" for by in (sure, far)))
 
 
-def surest(scores: Scores, temperature: float) -> Callable[[Tensor], Tensor]:
+def make_confidence_score(scores: Scores, temperature: float) -> Callable[[Tensor], Tensor]:
     """Return what gives the probability of the answer."""
     return lambda features: (scores(features).double() / temperature).softmax(1).amax(1)
 
 
-def nearest_class(h: Tensor, labels: Tensor, classes: int) -> Callable[[Tensor], Tensor]:
+def make_distance_score(h: Tensor, labels: Tensor, classes: int) -> Callable[[Tensor], Tensor]:
     """Return what gives minus the squared Mahalanobis distance to the nearest class mean."""
     sums = Sums.zero(h.shape[1], classes)
     sums.add(h, labels)
@@ -278,22 +282,22 @@ def auroc(inside: Tensor, outside: Tensor) -> float:
     return float(more + (inside[:, None] == outside[None]).double().mean() / 2)
 
 
-def ask(scores: Scores, features: Tensor, targets: Tensor) -> Said:
+def answer_features(scores: Scores, features: Tensor, targets: Tensor) -> Said:
     """Answer features by a head."""
     return Said(scores(features), targets)
 
 
-def told(found: Calibration) -> str:
+def format_calibration(found: Calibration) -> str:
     return f"{found.error:.3f} ({found.low:.3f} to {found.high:.3f})"
 
 
-def head(columns: str) -> None:
+def print_head(columns: str) -> None:
     """Print the first lines of a Markdown table."""
     names = columns.split(" | ")
     print("\n| " + columns + " |\n| " + " | ".join(["---"] * len(names)) + " |", flush=True)
 
 
-def row(*cells: object) -> None:
+def print_row(*cells: object) -> None:
     """Print a line of a Markdown table."""
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from bench.job_run import run_job
 from core.ingest.dataset import open_dataset
-from core.ingest.images import square_array
+from core.ingest.images import make_square_array
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.ingest.sniff import detect_format
@@ -44,7 +44,7 @@ from core.learning.reports.data_findings import SUSPECTS
 from core.learning.reports.shift import Labelled, compare_samples, measure_light
 from core.learning.reports.suspects import estimate_probabilities, find_suspects
 from core.packaged import packaged_base
-from core.recipe.resolve import resolve
+from core.recipe.resolve import resolve_recipe
 from core.settings import Settings
 from core.statistics import near
 
@@ -76,17 +76,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         cifar = _cifar(args.data / "cifar100", Path(folder))
         parts: dict[str, Callable[[], None]] = {
-            "near": lambda: near_duplicates(cifar),
-            "labels": lambda: labels(cifar, args.cleanlab, Path(folder)),
-            "shift": lambda: shifts(cifar),
-            "cost": lambda: cost(cifar, Path(folder)),
+            "near": lambda: measure_near_duplicates(cifar),
+            "labels": lambda: measure_label_findings(cifar, args.cleanlab, Path(folder)),
+            "shift": lambda: measure_shift_tests(cifar),
+            "cost": lambda: measure_cost(cifar, Path(folder)),
         }
         for part in args.only.split(","):
             print(f"## {part}", flush=True)
             parts[part]()
 
 
-def near_duplicates(cifar: list[Data]) -> None:
+def measure_near_duplicates(cifar: list[Data]) -> None:
     """Copies that are found, and unrelated images that are flagged."""
     generator = np.random.default_rng(0)
     images = np.concatenate([x for x, _ in cifar])
@@ -114,7 +114,7 @@ def near_duplicates(cifar: list[Data]) -> None:
     )
 
 
-def labels(cifar: list[Data], cleanlab: Path | None, folder: Path) -> None:
+def measure_label_findings(cifar: list[Data], cleanlab: Path | None, folder: Path) -> None:
     """Flipped labels that are found, and right ones that are accused."""
     print(
         "| batch | images | seen | recall | precision | flagged without faults | cleanlab recall | "
@@ -143,33 +143,37 @@ def labels(cifar: list[Data], cleanlab: Path | None, folder: Path) -> None:
     )
 
 
-def shifts(cifar: list[Data]) -> None:
+def measure_shift_tests(cifar: list[Data]) -> None:
     """Rejections at 5 % without a shift, and with brighter images."""
     x, _ = cifar[0]
     generator = torch.Generator().manual_seed(0)
     some = np.random.default_rng(0).permutation(len(x))[:2_000]
-    h = _seen(x[some])
-    brighter = _seen(np.clip(x[some].astype(np.float32) * BRIGHTER, 0, 255).astype(np.uint8))
+    h = _measure_images(x[some])
+    brighter = _measure_images(
+        np.clip(x[some].astype(np.float32) * BRIGHTER, 0, 255).astype(np.uint8)
+    )
     for splits in (200, NULL_SPLITS):
-        below = sum(_p(h, h, NULL_SIDE, generator) <= 0.05 for _ in range(splits))
+        below = sum(_compute_p_value(h, h, NULL_SIDE, generator) <= 0.05 for _ in range(splits))
         print(
             f"no shift: {below} of {splits} splits at p ≤ 0.05 ({below / splits:.1%}; goal 5 ± 2 "
             f"%)",
             flush=True,
         )
     for side in (100, 250, 500):
-        found = sum(_p(h, brighter, side, generator) <= 0.05 for _ in range(POWER_RUNS))
+        found = sum(
+            _compute_p_value(h, brighter, side, generator) <= 0.05 for _ in range(POWER_RUNS)
+        )
         print(
             f"brightness + 20 %, {side} images a side: {found} of {POWER_RUNS} found (goal ≥ 90)",
             flush=True,
         )
 
 
-def cost(cifar: list[Data], folder: Path) -> None:
+def measure_cost(cifar: list[Data], folder: Path) -> None:
     """Seconds of the report within whole jobs."""
     pixels, digits = load_digits(return_X_y=True)
     grey = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
-    large = np.stack([square_array(image, SIZE, 3) for image in grey])
+    large = np.stack([make_square_array(image, SIZE, 3) for image in grey])
     x, y = cifar[0]
     some = np.random.default_rng(0).permutation(len(x))[:1_000]
     base: dict[str, Any] = packaged_base.load_description().architecture
@@ -206,7 +210,7 @@ def _job(
         )
         task[part] = str(path)
     earlier["held_out"] = task["held_out"]
-    recipe = resolve(build_catalogue(), "class", {"method": "finetune", "epochs": 10}).recipe
+    recipe = resolve_recipe(build_catalogue(), "class", {"method": "finetune", "epochs": 10}).recipe
     start = {
         "version": 0,
         "manifest": {"init": {"kind": "random", "seed": 1}, "classes": [], "heads": []},
@@ -273,14 +277,16 @@ def _by_cleanlab(python: Path, folder: Path, p: np.ndarray, given: np.ndarray) -
     return np.array(json.loads(done.stdout.strip().splitlines()[-1]), np.int64)
 
 
-def _p(one: Labelled, other: Labelled, side: int, generator: torch.Generator) -> float:
+def _compute_p_value(
+    one: Labelled, other: Labelled, side: int, generator: torch.Generator
+) -> float:
     order = torch.randperm(len(one.features), generator=generator)
     sides = ((one, order[:side]), (other, order[side : 2 * side]))
     first, second = (Labelled(of.features[rows], of.light[rows], []) for of, rows in sides)
     return compare_samples(first, second, generator).p
 
 
-def _seen(images: Images) -> Labelled:
+def _measure_images(images: Images) -> Labelled:
     return Labelled(_features(images), measure_light(torch.from_numpy(images)), [])
 
 
@@ -296,7 +302,7 @@ def _features(images: Images) -> Tensor:
 def _digits() -> tuple[Tensor, np.ndarray]:
     pixels, numbers = load_digits(return_X_y=True)
     grey = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
-    return _features(np.stack([square_array(image, SIZE, 3) for image in grey])), numbers
+    return _features(np.stack([make_square_array(image, SIZE, 3) for image in grey])), numbers
 
 
 def _cifar(data: Path, folder: Path) -> list[Data]:

@@ -30,7 +30,7 @@ def main() -> None:
         "er": {"name": "er", "buffer": 200},
         "finetune": {"name": "finetune"},
     }
-    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
+    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
         client = Perennial(running.key, base_url=running.url)
         for name, method in methods.items():
             scores = [

@@ -62,7 +62,7 @@ class Update:
     held_out: tuple[Terms, float] | None = None
 
 
-def changed(before: list[Said], after: list[Said]) -> tuple[Terms, float]:
+def describe_changes(before: list[Said], after: list[Said]) -> tuple[Terms, float]:
     """How the mean loss of files rose, each file counting alike, and how accuracy changed."""
     found = []
     for old, new in zip(before, after, strict=True):
@@ -76,7 +76,7 @@ def changed(before: list[Said], after: list[Said]) -> tuple[Terms, float]:
     return Terms(bend + slope, bend, slope), accuracy
 
 
-def costs(updates: list[Update]) -> list[str]:
+def describe_costs(updates: list[Update]) -> list[str]:
     """Time, memory and bytes over the updates."""
     lines = [
         "update   s to the end of the curvature pass   s evaluating   peak MB   MB of parts   MB "
@@ -105,7 +105,7 @@ def costs(updates: list[Update]) -> list[str]:
     return lines
 
 
-def forecasts(updates: list[Update], trials: list[Update]) -> list[str]:
+def describe_forecasts(updates: list[Update], trials: list[Update]) -> list[str]:
     """Predicted beside measured, over all updates that have one, and over those kept and those
     tried apart."""
     both = [(False, u) for u in updates] + [(True, u) for u in trials]

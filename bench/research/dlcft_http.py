@@ -134,12 +134,12 @@ def main() -> None:
     environment = {"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}
     with (
         tempfile.TemporaryDirectory() as folder,
-        service.running(Path(folder), environment) as running,
+        service.run_service(Path(folder), environment) as running,
     ):
         client = Perennial(running.key, base_url=running.url)
-        base = upload(client, network, {"name": options.architecture})
+        base = upload_base(client, network, {"name": options.architecture})
         found = learn_all(client, mnist, base, options)
-        print(matrices(found), forecasts(found), sizes(found), sep="\n\n")
+        print(render_matrices(found), render_forecasts(found), render_sizes(found), sep="\n\n")
     print(f"\n{len(found)} streams in {time.monotonic() - begun:.0f} s")
 
 
@@ -163,7 +163,7 @@ def train_base(mnist: Mnist, architecture: Json) -> tuple[Network, float]:
         return network, float((network(x).argmax(1) == y).float().mean())
 
 
-def upload(client: Perennial, network: Network, architecture: Json) -> str:
+def upload_base(client: Perennial, network: Network, architecture: Json) -> str:
     """Upload a network as a base; return its id."""
     tensors = {name: t.detach().contiguous() for name, t in network.backbone.state_dict().items()}
     with tempfile.TemporaryDirectory() as folder:
@@ -182,7 +182,8 @@ def learn_all(
         JobEnded: a job did not end with a published version.
     """
     streams = {
-        scenario: list(batches(mnist, scenario, options.images)) for scenario in options.scenarios
+        scenario: list(build_batches(mnist, scenario, options.images))
+        for scenario in options.scenarios
     }
     jobs, named = [], []
     for scenario in options.scenarios:
@@ -217,7 +218,7 @@ def learn_all(
     ]
 
 
-def batches(mnist: Mnist, scenario: str, count: int) -> Iterator[tuple[str, bytes]]:
+def build_batches(mnist: Mnist, scenario: str, count: int) -> Iterator[tuple[str, bytes]]:
     """Three (task name, upload)."""
     for turn, angle in enumerate(ANGLES):
         if scenario == "data":
@@ -227,7 +228,7 @@ def batches(mnist: Mnist, scenario: str, count: int) -> Iterator[tuple[str, byte
             yield f"digits-{pair[0]}-{pair[1]}", mnist.batch(pair, count, 0)
 
 
-def matrices(found: list[Stream]) -> str:
+def render_matrices(found: list[Stream]) -> str:
     """Markdown: the accuracy matrix of every stream, a line per version, with ACC and forgetting of
     the last."""
     lines = [
@@ -244,7 +245,7 @@ def matrices(found: list[Stream]) -> str:
     return "\n".join(lines)
 
 
-def forecasts(found: list[Stream]) -> str:
+def render_forecasts(found: list[Stream]) -> str:
     """Markdown: what each update was predicted to cost earlier tasks, and what it did."""
     lines = [
         "| scenario | method | version | predicted rise | measured rise | ratio | by task: before "
@@ -269,7 +270,7 @@ def forecasts(found: list[Stream]) -> str:
     return "\n".join(lines)
 
 
-def sizes(found: list[Stream]) -> str:
+def render_sizes(found: list[Stream]) -> str:
     """Markdown: kB of the last version's parts by type, and of what it does not share with earlier
     versions."""
     kinds = ("backbone", "displacement", "head", "curvature", "buffer")

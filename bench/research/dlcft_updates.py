@@ -40,7 +40,14 @@ from torch import Tensor
 from bench.experiment.data import Files
 from bench.experiment.plan import DataSet, Images
 from bench.job_run import run_job
-from bench.research.dlcft_figures import Said, Terms, Update, changed, costs, forecasts
+from bench.research.dlcft_figures import (
+    Said,
+    Terms,
+    Update,
+    describe_changes,
+    describe_costs,
+    describe_forecasts,
+)
 from core.learning.catalogue import build_catalogue
 from core.learning.data.dataset import Dataset
 from core.learning.methods.dlcft_memory import CurvatureMemory
@@ -48,7 +55,7 @@ from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.precision import Inputs
 from core.learning.state import Section, load_tensors
-from core.recipe.resolve import resolve
+from core.recipe.resolve import resolve_recipe
 from worker.attempts.child import MALLOC
 
 NORMALISE = {"mean": [0.5071, 0.4865, 0.4409], "std": [0.2673, 0.2564, 0.2762]}
@@ -85,15 +92,15 @@ def main() -> None:
             os.environ | MALLOC,
         )
     with tempfile.TemporaryDirectory() as folder:
-        updates, trials = learn(options, Path(folder))
+        updates, trials = learn_updates(options, Path(folder))
     print(
         f"\nresnet20, {options.curvature}, {options.threads} threads, {options.device}, torch "
         f"{torch.__version__}"
     )
-    print(*costs(updates), *forecasts(updates, trials), sep="\n")
+    print(*describe_costs(updates), *describe_forecasts(updates, trials), sep="\n")
 
 
-def learn(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list[Update]]:
+def learn_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list[Update]]:
     """The base, then all updates, one after the other: those that were kept, and those tried beside
     them.
     """
@@ -116,10 +123,15 @@ def learn(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list
         "held_out": str(files.file(BASE, base_classes, "test")),
     }
     spec = _spec(
-        options, "class", resolve(build_catalogue(), "class", recipe).recipe, task, first, first
+        options,
+        "class",
+        resolve_recipe(build_catalogue(), "class", recipe).recipe,
+        task,
+        first,
+        first,
     )
     begun = time.monotonic()
-    in_child(run_base, spec, folder / "base")
+    run_in_child(run_base, spec, folder / "base")
     result = json.loads((folder / "base" / "result" / "result.json").read_text())
     counts = result["results"][-1]
     accuracy = counts["correct"] / counts["total"]
@@ -149,7 +161,7 @@ def learn(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list
                 "weight_decay": 1e-5,
             }
             patch |= {"augment": "shift-flip", "epochs": options.epochs}
-            recipe = resolve(build_catalogue(), "data", patch).recipe
+            recipe = resolve_recipe(build_catalogue(), "data", patch).recipe
             task = {
                 "number": i + 1,
                 "classes": zero["manifest"]["classes"],
@@ -157,10 +169,10 @@ def learn(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list
             }
             out = folder / f"update-{i + 1}-{len(trials) - len(updates)}"
             spec = _spec(options, "data", recipe, {**task, "held_out": None}, parent, zero)
-            update = in_child(run_update, spec, out, tasks, test, options.measured)
+            update = run_in_child(run_update, spec, out, tasks, test, options.measured)
             if before is not None:
-                update.measured = changed(before.tasks, update.tasks[:-1])
-                update.held_out = changed([before.test], [update.test])
+                update.measured = describe_changes(before.tasks, update.tasks[:-1])
+                update.held_out = describe_changes([before.test], [update.test])
             found.append(update)
         trials[-1].tasks, before = [], updates[-1]
         parent = {
@@ -202,10 +214,12 @@ def run_update(spec: Json, out: Path, tasks: list[Path], test: Path, count: int)
         nonlocal measuring
         begun = time.perf_counter()
         for path in tasks:
-            said.append(ask(network, method, inputs, path, spec["task"]["classes"], count))
+            said.append(
+                predict_sample(network, method, inputs, path, spec["task"]["classes"], count)
+            )
         measuring = time.perf_counter() - begun
         said.append(
-            ask(
+            predict_sample(
                 network, method, inputs, test, spec["task"]["classes"], count * len(network.classes)
             )
         )
@@ -222,7 +236,7 @@ def run_update(spec: Json, out: Path, tasks: list[Path], test: Path, count: int)
         peak * 1024,
         {name: path.stat().st_size for name, path in files.items()},
         {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()},
-        predicted(spec["parent"], _parts(folder), result),
+        read_forecast_terms(spec["parent"], _parts(folder), result),
         said[:-1],
         said[-1],
         measuring,
@@ -230,7 +244,7 @@ def run_update(spec: Json, out: Path, tasks: list[Path], test: Path, count: int)
 
 
 @torch.inference_mode()
-def ask(
+def predict_sample(
     network: Network, method: Method, inputs: Inputs, path: Path, classes: list[str], count: int
 ) -> Said:
     """What the network says of `count` images of a file, always the same."""
@@ -243,7 +257,7 @@ def ask(
     return Said(torch.cat(logits).double().numpy(), data.to_targets(network.classes)[rows].numpy())
 
 
-def predicted(parent: Json, parts: list[Json], result: Json) -> Terms | None:
+def read_forecast_terms(parent: Json, parts: list[Json], result: Json) -> Terms | None:
     """The forecast of an update, and its terms from the files of the two versions."""
     if "forecast" not in result:
         return None
@@ -266,7 +280,7 @@ def predicted(parent: Json, parts: list[Json], result: Json) -> Terms | None:
     return Terms(rise, bend, rise - bend, blocks, rise - bend + own * blocks)
 
 
-def in_child(function: Any, *arguments: Any) -> Any:
+def run_in_child(function: Any, *arguments: Any) -> Any:
     """Return a function's value, computed in a process of its own, whose memory is its own too."""
     context = multiprocessing.get_context("fork")
     queue = context.Queue()

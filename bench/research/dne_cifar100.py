@@ -32,12 +32,12 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.experiment.conduct import conduct
+from bench.experiment.conduct import conduct_plan
 from bench.experiment.data import Files
-from bench.experiment.grid import Run, expand
-from bench.experiment.outcomes import Outcome, collect
+from bench.experiment.grid import Run, expand_plan
+from bench.experiment.outcomes import Outcome, collect_outcomes
 from bench.experiment.plan import Plan
-from bench.experiment.program import run
+from bench.experiment.program import run_program
 from bench.experiment.runs import Store
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.der_net import ParallelNetwork
@@ -229,13 +229,13 @@ def main() -> int:
     per_task = options.per_task or protocol.per_task
     out = options.out or Path("experiments") / f"dne-cifar100-{options.protocol}-{per_task}"
     plan = plan_of(protocol, per_task, options.heads, options.seeds)
-    status = conduct(plan, options.data, out, options.jobs, options.device)
-    _, runs = expand(plan, Files(options.data, out / "data"), options.device)
-    outcomes, _ = collect(runs, Store(out))
+    status = conduct_plan(plan, options.data, out, options.jobs, options.device)
+    _, runs = expand_plan(plan, Files(options.data, out / "data"), options.device)
+    outcomes, _ = collect_outcomes(runs, Store(out))
     found = [outcome for outcome in outcomes if outcome.readout == "class"]
     print(table(found, protocol.architecture, per_task, options.protocol == "full"))
     return status
 
 
 if __name__ == "__main__":
-    run("bench.research.dne_cifar100", main)
+    run_program("bench.research.dne_cifar100", main)

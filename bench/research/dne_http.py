@@ -34,7 +34,7 @@ from typing import Any
 import httpx2
 import psutil
 
-from bench.research.methods_http import matrices
+from bench.research.methods_http import render_matrices
 from perennial import JobHandle, Perennial, types
 from tools import digits, service
 
@@ -88,7 +88,7 @@ class Stream:
                 .content
             )
             self.asked += 1
-            check(
+            require_true(
                 self.answers.setdefault((model, version), body) == body,
                 f"version {version} of {model} does not answer as before, when version {newest} is "
                 "the newest",
@@ -119,11 +119,11 @@ def main() -> None:
         **({"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}),
     }
     with tempfile.TemporaryDirectory() as folder:
-        with service.running(Path(folder), environment) as running:
+        with service.run_service(Path(folder), environment) as running:
             for stream in streams:
                 learn_both(running, stream, options.epochs)
-        with service.running(Path(folder), environment) as running:
-            http = bare(running)
+        with service.run_service(Path(folder), environment) as running:
+            http = open_http_client(running)
             for stream in streams:
                 for model in stream.models():
                     stream.ask(http, model, len(stream.tasks))
@@ -134,14 +134,14 @@ def main() -> None:
                 )
 
 
-def bare(running: service.Service) -> httpx2.Client:
+def open_http_client(running: service.Service) -> httpx2.Client:
     """Open an HTTP client for answers whose bytes are compared."""
     return httpx2.Client(
         base_url=running.url, headers={"Authorization": f"Bearer {running.key}"}, timeout=60
     )
 
 
-def check(holds: bool, otherwise: str) -> None:
+def require_true(holds: bool, otherwise: str) -> None:
     """Raise SystemExit, status 1, with what is wrong unless a condition holds."""
     if not holds:
         raise SystemExit(f"FAILED: {otherwise}")
@@ -178,7 +178,7 @@ def cifar_tasks(folder: Path, classes: int, images: int) -> Iterator[Files]:
             }
 
 
-def packed(files: Files) -> bytes:
+def pack_zip(files: Files) -> bytes:
     """Pack files as a zip; the same bytes at every call."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
@@ -206,14 +206,19 @@ def learn_both(running: service.Service, stream: Stream, epochs: int) -> None:
         for m in (undisturbed, killed)
     )
     compare(stream, versions, others)
-    keep(versions)
+    check_kept_experts(versions)
     metrics, other = (client.metrics.retrieve(m) for m in (undisturbed, killed))
-    check(
+    require_true(
         metrics.accuracy_matrix == other.accuracy_matrix,
         f"{killed} has accuracies of its own: {other}",
     )
     print(
-        "", sizes(versions), "", matrices([(client.models.retrieve(killed), other)]), "", sep="\n"
+        "",
+        render_sizes(versions),
+        "",
+        render_matrices([(client.models.retrieve(killed), other)]),
+        "",
+        sep="\n",
     )
     print(f"ACC {other.summary.acc:.3f}, forgetting {other.summary.forgetting:.3f}\n", flush=True)
 
@@ -223,7 +228,7 @@ def learn(
 ) -> None:
     """Task by task, all versions predicting after each; of task 3 the process is killed once in
     each of `stages`."""
-    client, http = Perennial(running.key, base_url=running.url), bare(running)
+    client, http = Perennial(running.key, base_url=running.url), open_http_client(running)
     client.models.create(
         model,
         architecture=ARCHITECTURE,
@@ -236,16 +241,16 @@ def learn(
         gate={"checks": "off"},
     )
     for number, files in enumerate(stream.tasks, start=1):
-        job = client.submit(model, packed(files), name=f"task-{number}")
+        job = client.submit(model, pack_zip(files), name=f"task-{number}")
         for stage in stages if number == KILLED else ():
-            kill(running, job, stage)
+            kill_job(running, job, stage)
         end = job.wait(1800)
         if stages and number == KILLED:
-            resumed(job, end, stages)
+            print_resumed(job, end, stages)
         stream.ask(http, model, number)
 
 
-def kill(running: service.Service, job: JobHandle, stage: str) -> None:
+def kill_job(running: service.Service, job: JobHandle, stage: str) -> None:
     """Kill the process of a job some steps after a snapshot of the stage."""
     taken: types.SnapshotData | None = None
     for event in job.events(only=("progress", "snapshot")):
@@ -266,9 +271,9 @@ def kill(running: service.Service, job: JobHandle, stage: str) -> None:
     )
 
 
-def resumed(handle: JobHandle, job: types.Job, stages: tuple[str, ...]) -> None:
+def print_resumed(handle: JobHandle, job: types.Job, stages: tuple[str, ...]) -> None:
     """Print where the job was killed, and from which snapshot it went on."""
-    check(job.attempt == 1 + len(stages), f"{len(stages)} kills, but attempt {job.attempt}")
+    require_true(job.attempt == 1 + len(stages), f"{len(stages)} kills, but attempt {job.attempt}")
     events = list(handle.events())
     for attempt, stage in enumerate(stages, start=2):
         place = next(
@@ -282,7 +287,7 @@ def resumed(handle: JobHandle, job: types.Job, stages: tuple[str, ...]) -> None:
             for part in (events[:place], events[place:])
         )
         told = f"after step {before[-1].step} of {before[-1].total_steps}"
-        check(
+        require_true(
             (after[0].step or 0) > (snapshot.step or 0) > 0,
             f"attempt {attempt} began at step {after[0].step}",
         )
@@ -298,16 +303,16 @@ def resumed(handle: JobHandle, job: types.Job, stages: tuple[str, ...]) -> None:
 def compare(stream: Stream, versions: list[types.Version], others: list[types.Version]) -> None:
     """Have equal parts and answers in the undisturbed and the killed model."""
     for one, other in zip(versions, others, strict=True):
-        ours, theirs = (digests(v) for v in (one, other))
+        ours, theirs = (read_digests(v) for v in (one, other))
         differing = sorted(
             name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)
         )
-        check(
+        require_true(
             not differing,
             f"version {one.number} differs between the models in {', '.join(differing)}",
         )
         first, second = (stream.answers[model, one.number] for model in stream.models())
-        check(
+        require_true(
             first == second,
             f"version {one.number} answers otherwise where task {KILLED} was killed",
         )
@@ -318,19 +323,19 @@ def compare(stream: Stream, versions: list[types.Version], others: list[types.Ve
     )
 
 
-def keep(versions: list[types.Version]) -> None:
+def check_kept_experts(versions: list[types.Version]) -> None:
     """Have every version contain the experts before it unchanged, and be new but for them."""
     for before, after in pairwise(versions):
-        number, known = after.number, digests(after)
-        for name, digest in digests(before).items():
+        number, known = after.number, read_digests(after)
+        for name, digest in read_digests(before).items():
             if name not in ("head", "exemplars"):
-                check(known.get(name) == digest, f"{name} has changed in version {number}")
+                require_true(known.get(name) == digest, f"{name} has changed in version {number}")
         new = {part.name: part.bytes for part in after.parts if part.shared_with is None}
         wanted = {f"expert.{number}", "head", "exemplars", f"exemplars.images.{number}"}
-        check(
+        require_true(
             new.keys() == wanted, f"version {number} stores {sorted(new)} and not {sorted(wanted)}"
         )
-        check(
+        require_true(
             sum(new.values()) == after.bytes_new, f"version {number} adds {after.bytes_new} bytes"
         )
     print(
@@ -339,12 +344,12 @@ def keep(versions: list[types.Version]) -> None:
     )
 
 
-def digests(version: types.Version) -> dict[str, str]:
+def read_digests(version: types.Version) -> dict[str, str]:
     """Return the digest of each part of a version, by name."""
     return {part.name: part.sha256 for part in version.parts}
 
 
-def sizes(versions: list[types.Version]) -> str:
+def render_sizes(versions: list[types.Version]) -> str:
     """Markdown: bytes that each version adds, and those that it shares with earlier ones."""
     lines = [
         "| version | its expert | head | exemplars | new in all | shared |",

@@ -38,7 +38,7 @@ def main() -> None:
     seeds = parser.parse_args().seeds
     print("| method | versions | held | largest loss |")
     print("| --- | ---: | ---: | ---: |")
-    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
+    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
         client = Perennial(running.key, base_url=running.url)
         for name, method in METHODS.items():
             losses = [loss for seed in range(seeds) for loss in _learn(client, name, method, seed)]

@@ -57,14 +57,14 @@ def main() -> None:
     begun = time.monotonic()
     with (
         tempfile.TemporaryDirectory() as folder,
-        service.running(Path(folder), environment) as running,
+        service.run_service(Path(folder), environment) as running,
     ):
         client = Perennial(running.key, base_url=running.url)
         recipe = {"epochs": options.epochs}
         found = learn_all(client, client.methods.list().items, tasks=options.tasks, recipe=recipe)
         seconds = time.monotonic() - begun
-        said = remarks(client, recipe=recipe)
-    print(table(found), matrices(found), said, sep="\n\n")
+        said = render_remarks(client, recipe=recipe)
+    print(render_table(found), render_matrices(found), said, sep="\n\n")
     print(f"\n{len(found)} methods in {seconds:.0f} s")
 
 
@@ -90,7 +90,7 @@ def learn_all(
     families = {one.name: one.family for one in client.architectures.list()}
     models, jobs = [], []
     for entry in methods:
-        model = client.models.create(**model_for(entry, families, recipe, usual))
+        model = client.models.create(**build_model_request(entry, families, recipe, usual))
         models.append(model)
         jobs += [client.submit(model.name, archive, name=name) for name, archive in batches]
     for job in jobs:
@@ -98,7 +98,7 @@ def learn_all(
     return [(model, client.metrics.retrieve(model.name)) for model in models]
 
 
-def model_for(
+def build_model_request(
     entry: types.Method, families: dict[str, str], recipe: Json, usual: str | Json
 ) -> Json:
     """The fields of a model that learns the digits with a method of the catalogue."""
@@ -119,7 +119,7 @@ def model_for(
     }
 
 
-def table(found: list[tuple[types.Model, types.Metrics]]) -> str:
+def render_table(found: list[tuple[types.Model, types.Metrics]]) -> str:
     """Markdown: the last row of each accuracy matrix, and the figures that follow."""
     columns = max(len(metrics.columns) for _, metrics in found)
     tasks = [f"task {n + 1}" for n in range(columns)]
@@ -142,7 +142,7 @@ def table(found: list[tuple[types.Model, types.Metrics]]) -> str:
     return "\n".join(lines)
 
 
-def matrices(found: list[tuple[types.Model, types.Metrics]]) -> str:
+def render_matrices(found: list[tuple[types.Model, types.Metrics]]) -> str:
     """Markdown: the accuracy matrix R of every method, a line per version."""
     tasks = [column.task for column in max((metrics.columns for _, metrics in found), key=len)]
     lines = [
@@ -156,7 +156,7 @@ def matrices(found: list[tuple[types.Model, types.Metrics]]) -> str:
     return "\n".join(lines)
 
 
-def remarks(client: Perennial, *, recipe: Json, usual: str | Json = "small-cnn") -> str:
+def render_remarks(client: Perennial, *, recipe: Json, usual: str | Json = "small-cnn") -> str:
     """Markdown: the answers to a weak combination, an impossible one, and another method in
     mid-life.
 

@@ -39,12 +39,12 @@ import numpy as np
 from PIL import Image
 
 from bench.experiment.__main__ import PLANS
-from bench.experiment.conduct import conduct
+from bench.experiment.conduct import conduct_plan
 from bench.experiment.data import Files, read_idx
-from bench.experiment.grid import expand
-from bench.experiment.outcomes import Outcome, by_cell, collect
+from bench.experiment.grid import expand_plan
+from bench.experiment.outcomes import Outcome, collect_outcomes, group_by_cell
 from bench.experiment.plan import Plan
-from bench.experiment.program import run
+from bench.experiment.program import run_program
 from bench.experiment.runs import Store
 
 TARGETS = ("near", "far", "folds")
@@ -99,9 +99,9 @@ def main() -> int:
     document["bases"] = [base for base in document["bases"] if base["name"] in networks]
     document["seeds"] = [int(seed) for seed in options.seeds]
     plan = Plan.model_validate_json(json.dumps(document))
-    status = conduct(plan, options.data, options.out, options.jobs, "cpu")
-    _, runs = expand(plan, Files(options.data, options.out / "data"), "cpu")
-    table = render(rows(collect(runs, Store(options.out))[0]))
+    status = conduct_plan(plan, options.data, options.out, options.jobs, "cpu")
+    _, runs = expand_plan(plan, Files(options.data, options.out / "data"), "cpu")
+    table = render(rows(collect_outcomes(runs, Store(options.out))[0]))
     (options.out / f"olor-{options.target}.md").write_text(table)
     print(table)
     return status
@@ -110,7 +110,7 @@ def main() -> int:
 def rows(outcomes: Sequence[Outcome]) -> list[Row]:
     """A row per method of the finished runs; streams and seeds are averaged."""
     of_method: dict[str, list[Outcome]] = {}
-    for cell, found in by_cell(outcomes).items():
+    for cell, found in group_by_cell(outcomes).items():
         of_method.setdefault(cell[3], []).extend(found)
     made = []
     for method, found in of_method.items():
@@ -267,4 +267,4 @@ def _numbers(text: str) -> list[float]:
 
 
 if __name__ == "__main__":
-    run("bench.research.olor_transfer", main)
+    run_program("bench.research.olor_transfer", main)

@@ -27,9 +27,9 @@ import sklearn.datasets
 import torch
 from torch import Tensor
 
-from bench.job_run import whole
+from bench.job_run import complete_spec
 from bench.research import closed_forms
-from bench.research.new_user import photo
+from bench.research.new_user import draw_photo
 from core.contract.catalogue import Catalogue
 from core.contract.manifest import PER_TASK, REST
 from core.ingest.images import decode_image
@@ -43,8 +43,8 @@ from core.learning.state import load_tensors, save_tensors
 from core.learning.training.control import NoControl
 from core.learning.training.job import Job
 from core.packaged import imagenet_base, packaged_base
-from core.recipe.resolve import resolve
-from core.recipe.start import new_recipe
+from core.recipe.resolve import resolve_recipe
+from core.recipe.start import build_new_recipe
 
 Json = dict[str, Any]
 FEW, BULK = 6, 120
@@ -83,20 +83,20 @@ class Stream:
         return len(self.train)
 
 
-def even(classes: int, large: int) -> Batches:
+def run_even(classes: int, large: int) -> Batches:
     """One batch of all classes, then one with 120 of one of them."""
     last = [(c, slice(FEW, FEW + (BULK if c == large else FEW))) for c in range(classes)]
     return [[(c, slice(FEW)) for c in range(classes)], last]
 
 
-def several(classes: int, large: int) -> Batches:
+def run_several(classes: int, large: int) -> Batches:
     """Learn classes in three batches, then one batch with 120 images of one of them."""
     cuts = [classes * part // 3 for part in range(4)]
     parts = [[(c, slice(FEW)) for c in range(*cut)] for cut in itertools.pairwise(cuts)]
-    return [*parts, even(classes, large)[1]]
+    return [*parts, run_even(classes, large)[1]]
 
 
-def rarest(classes: int, large: int) -> Batches:
+def run_rarest(classes: int, large: int) -> Batches:
     """One batch in which a class has half as many images as others, then one of that class
     alone.
     """
@@ -105,9 +105,9 @@ def rarest(classes: int, large: int) -> Batches:
 
 
 CASES: dict[str, Callable[[int, int], Batches]] = {
-    "even": even,
-    "several": several,
-    "rarest": rarest,
+    "even": run_even,
+    "several": run_several,
+    "rarest": run_rarest,
 }
 
 
@@ -160,7 +160,7 @@ def read_streams(data: Path, photos: Path | None) -> Iterator[Stream]:
     yield split("CIFAR-100, 60–69", read_cifar(data, "60-69"))
     yield split("CIFAR-100, 70–79", read_cifar(data, "70-79"))
     enlarged = [
-        (photo(image, PIXELS), c) for image, c in read_cifar(data, "80-89", "90-99") if c < 12
+        (draw_photo(image, PIXELS), c) for image, c in read_cifar(data, "80-89", "90-99") if c < 12
     ]
     yield split("photos", enlarged)
     if photos is not None:
@@ -212,7 +212,7 @@ class Start:
             else packaged_base.load_description().architecture
         )
         known = cast(Catalogue, build_catalogue())
-        self._recipe = resolve(known, "class", new_recipe(known, patch, name)).recipe
+        self._recipe = resolve_recipe(known, "class", build_new_recipe(known, patch, name)).recipe
         self._normalise = prepared.inputs.normalise
         self._model = {
             "architecture": architecture,
@@ -306,7 +306,7 @@ class Start:
             accuracies.append(self._measure_accuracy(network, method, inputs))
 
         known = self._known if self._is_frozen else None
-        learning = Job(whole(spec), lambda event: None, NoControl(), judge, inputs=known)
+        learning = Job(complete_spec(spec), lambda event: None, NoControl(), judge, inputs=known)
         with learning.numerics.apply_flags():
             learning.run()
         return self._read_version(out / "result", number, kept)

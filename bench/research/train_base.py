@@ -57,11 +57,11 @@ def main() -> None:
     )
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    data = images(asked.data, asked.out / "images.npz")
+    data = load_images(asked.data, asked.out / "images.npz")
     Training(data, asked.out, asked.epochs, asked.width).run(time.monotonic() + asked.minutes * 60)
 
 
-def images(folder: Path, cache: Path) -> dict[str, np.ndarray]:
+def load_images(folder: Path, cache: Path) -> dict[str, np.ndarray]:
     """`train`, `test` (uint8 [n, 3, 32, 32]), `train_labels`, `test_labels` (int64 [n]) and
     `classes`.
     """
@@ -132,8 +132,8 @@ class Training:
         self.network.train()
         total = 0.0
         for i, batch in enumerate(batches):
-            x = augmented(inputs[batch], generator)
-            rate = RATE * schedule((epoch + i / len(batches)) / self.epochs)
+            x = augment_images(inputs[batch], generator)
+            rate = RATE * compute_rate((epoch + i / len(batches)) / self.epochs)
             total += self._step(x, labels[batch], rate) * len(batch)
         return total / len(inputs)
 
@@ -162,7 +162,7 @@ class Training:
         )
         right = 0
         for x, y in zip(inputs.split(500), labels.split(500), strict=True):
-            right += int((self.network(normalised(x.float() / 255)).argmax(1) == y).sum())
+            right += int((self.network(normalise_images(x.float() / 255)).argmax(1) == y).sum())
         return right / len(inputs)
 
     def _save(self) -> None:
@@ -210,7 +210,7 @@ class Training:
         (self.folder / "base.json").write_text(json.dumps(about, indent=1))
 
 
-def schedule(share: float) -> float:
+def compute_rate(share: float) -> float:
     """The rate as a share of its peak, after a share of all steps: a linear rise over 15 %, then a
     cosine to 0.
     """
@@ -222,7 +222,7 @@ def schedule(share: float) -> float:
     )
 
 
-def augmented(x: Tensor, generator: torch.Generator) -> Tensor:
+def augment_images(x: Tensor, generator: torch.Generator) -> Tensor:
     """uint8 [n, 3, 32, 32] → normalised float [n, 3, 32, 32], cropped, mirrored, recoloured."""
     n, _, size, _ = x.shape
     draws = torch.rand(n, 6, generator=generator)
@@ -239,10 +239,10 @@ def augmented(x: Tensor, generator: torch.Generator) -> Tensor:
     x = (x - mean) * (0.75 + 0.5 * draws[:, 4]).view(-1, 1, 1, 1) + mean
     luma = (x * torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)).sum(1, keepdim=True)
     x = torch.where(draws[:, 5].view(-1, 1, 1, 1) < GREY, luma, x).clamp(0, 1)
-    return normalised(x)
+    return normalise_images(x)
 
 
-def normalised(x: Tensor) -> Tensor:
+def normalise_images(x: Tensor) -> Tensor:
     """Values in [0, 1] by CIFAR-100's statistics, in channels_last."""
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
     return ((x - mean) / std).to(memory_format=torch.channels_last)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pyte
 
-from bench.research.new_user import photo
+from bench.research.new_user import draw_photo
 from tools import service
 
 COLUMNS, LINES = 80, 50
@@ -86,7 +86,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     source = parser.parse_args().data / "cifar100" / "classes_60-69.zip"
     print(HEAD.format(made="`python -m bench.research.transcript` writes this page."))
-    with tempfile.TemporaryDirectory() as root, service.running(Path(root) / "service") as running:
+    with (
+        tempfile.TemporaryDirectory() as root,
+        service.run_service(Path(root) / "service") as running,
+    ):
         folder = Path(root) / "garden"
         write_photos(source, folder)
         terminal = Terminal(
@@ -112,10 +115,13 @@ def write_photos(source: Path, folder: Path) -> None:
             week = folder / f"week-{31 + place // CLASSES}"
             for part, count in (("train", TO_LEARN), ("test", HELD_OUT)):
                 for number, name in enumerate(files[label, part][:count]):
-                    write(week / part / label / f"{number:03}.jpg", photo(archive.read(name), SIZE))
+                    write(
+                        week / part / label / f"{number:03}.jpg",
+                        draw_photo(archive.read(name), SIZE),
+                    )
             write(
                 folder / "new" / f"{label}.jpg",
-                photo(archive.read(files[label, "test"][HELD_OUT]), SIZE),
+                draw_photo(archive.read(files[label, "test"][HELD_OUT]), SIZE),
             )
 
 

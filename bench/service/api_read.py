@@ -32,7 +32,7 @@ def main() -> None:
     seconds = parser.parse_args().seconds
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        with service.running(data) as running, _bare(data / "perennial.db") as bare:
+        with service.run_service(data) as running, _bare(data / "perennial.db") as bare:
             client = Perennial(running.key, base_url=running.url)
             archives = digits.build_archives()
             client.models.create("polled", recipe={"epochs": 1}, architecture="small-cnn")

@@ -25,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     archive = parser.parse_args().data / "cifar100" / "classes_00-09.zip"
-    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
+    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
         client = Perennial(running.key, base_url=running.url)
         client.models.create(
             "cifar",

@@ -32,7 +32,7 @@ import httpx2
 from PIL import Image
 
 from bench.service import load
-from bench.service.resources import api_process
+from bench.service.resources import find_api_process
 from perennial import JobHandle, Perennial, types
 from tools import service
 
@@ -59,7 +59,7 @@ def main() -> int:
     print(f"load average before {os.getloadavg()[0]:.1f}", flush=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        service.running(Path(folder) / "data", {"PERENNIAL_THREADS": "1"}) as running,
+        service.run_service(Path(folder) / "data", {"PERENNIAL_THREADS": "1"}) as running,
     ):
         wrong = _trained(running, given)
         if given.uploads:
@@ -169,7 +169,7 @@ def _uploaded(running: service.Service, uploads: int, megabytes: int) -> list[st
     statuses: collections.Counter[int] = collections.Counter()
     wrong: list[str] = []
     together = threading.Barrier(uploads)
-    api = api_process(running.process.pid)
+    api = find_api_process(running.process.pid)
     before = most = api.memory_info().rss
 
     def one(name: str, body: bytes) -> None:

@@ -16,12 +16,12 @@ from bench.service.exported_networks import (
     SMALL_CNN,
     VIT,
     Case,
-    analytic,
-    experts,
-    linearised,
-    nearest_mean,
-    plain,
-    prompts,
+    build_analytic,
+    build_experts,
+    build_linearised,
+    build_nearest_mean,
+    build_plain,
+    build_prompts,
 )
 from core.learning.methods import registry
 from core.learning.networks import get_architectures
@@ -66,25 +66,27 @@ class Way:
 
 
 WAYS = {
-    "plain": Way("finetune", plain),
+    "plain": Way("finetune", build_plain),
     "a head per task": Way(
-        "finetune", lambda architecture, size: plain(architecture, size, "task")
+        "finetune", lambda architecture, size: build_plain(architecture, size, "task")
     ),
-    "nearest mean": Way("icarl", nearest_mean),
-    "analytic ncm": Way("analytic", lambda a, size: analytic(a, size, "ncm", PROJECTION)),
-    "analytic ridge": Way("analytic", lambda a, size: analytic(a, size, "ridge", PROJECTION)),
-    "analytic lda": Way("analytic", lambda a, size: analytic(a, size, "lda", PROJECTION)),
-    "linearised": Way("dlcft", linearised),
-    "prompts": Way("vpt", prompts),
+    "nearest mean": Way("icarl", build_nearest_mean),
+    "analytic ncm": Way("analytic", lambda a, size: build_analytic(a, size, "ncm", PROJECTION)),
+    "analytic ridge": Way("analytic", lambda a, size: build_analytic(a, size, "ridge", PROJECTION)),
+    "analytic lda": Way("analytic", lambda a, size: build_analytic(a, size, "lda", PROJECTION)),
+    "linearised": Way("dlcft", build_linearised),
+    "prompts": Way("vpt", build_prompts),
     "der-net": Way(
-        "der-net", lambda architecture, size: experts(ParallelNetwork, architecture, size)
+        "der-net", lambda architecture, size: build_experts(ParallelNetwork, architecture, size)
     ),
-    "dne": Way("dne", lambda architecture, size: experts(ExpandedNetwork, architecture, size)),
+    "dne": Way(
+        "dne", lambda architecture, size: build_experts(ExpandedNetwork, architecture, size)
+    ),
 }
 """Name → way."""
 
 
-def no_such_version(architecture: str, way: str) -> str | None:
+def explain_impossible(architecture: str, way: str) -> str | None:
     """Why no version of this architecture answers so; None where there are such versions.
 
     A recipe with such a method is refused before anything is learned, so that there is nothing to
@@ -100,7 +102,7 @@ def no_such_version(architecture: str, way: str) -> str | None:
     return None
 
 
-def cells() -> dict[str, Case]:
+def list_cells() -> dict[str, Case]:
     """Return every exportable kind of version by name, the cheap way to answer of all architectures
     first.
     """
@@ -108,5 +110,5 @@ def cells() -> dict[str, Case]:
         f"{architecture}, {way}": WAYS[way].build(*ARCHITECTURES[architecture])
         for way in WAYS
         for architecture in ARCHITECTURES
-        if no_such_version(architecture, way) is None
+        if explain_impossible(architecture, way) is None
     }

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import torch
 
-from bench.service.export_matrix import ARCHITECTURES, WAYS, cells, no_such_version
+from bench.service.export_matrix import ARCHITECTURES, WAYS, explain_impossible, list_cells
 from bench.service.exported_networks import CHANNELS, MORE, QUICK, Case
 from core.learning.export import graph
 from core.learning.export.check import compare_graph
@@ -71,7 +71,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torchvision_models()  # importable beside a CPU build of torch
     end = time.monotonic() + arguments.seconds
-    wanted = {**QUICK, **MORE, **cells()}
+    wanted = {**QUICK, **MORE, **list_cells()}
     left = [name for name in wanted if name not in done and arguments.only in name]
     while left and time.monotonic() < end:
         line = _measured(name := left.pop(0), wanted[name])
@@ -128,7 +128,7 @@ def _table(lines: dict[str, Line]) -> list[str]:
         "| --- | --- |",
     ]
     none = {
-        name: [reason for way in WAYS if (reason := no_such_version(name, way))]
+        name: [reason for way in WAYS if (reason := explain_impossible(name, way))]
         for name in ARCHITECTURES
     }
     for reasons, group in groupby(

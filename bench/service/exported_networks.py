@@ -53,7 +53,9 @@ class Case:
         return Answers(network.eval(), method, NORMALISE, CHANNELS)
 
 
-def network(architecture: Mapping[str, Any], size: int, scenario: str = "class") -> Network:
+def build_random_network(
+    architecture: Mapping[str, Any], size: int, scenario: str = "class"
+) -> Network:
     """An untrained network with random heads, whose logits are about 1: none of its probabilities
     is 0 or 1.
     """
@@ -72,7 +74,9 @@ def network(architecture: Mapping[str, Any], size: int, scenario: str = "class")
     return built
 
 
-def method(name: str, state: dict[str, dict[str, Tensor]] | None = None, **hyper: Any) -> Method:
+def build_method(
+    name: str, state: dict[str, dict[str, Tensor]] | None = None, **hyper: Any
+) -> Method:
     """A method with what it reads to answer."""
     kind = registry.get_method(name)
     made = kind(kind.Hyper.model_validate(hyper), State())
@@ -80,31 +84,33 @@ def method(name: str, state: dict[str, dict[str, Tensor]] | None = None, **hyper
     return made
 
 
-def plain(architecture: Mapping[str, Any], size: int, scenario: str = "class") -> Case:
+def build_plain(architecture: Mapping[str, Any], size: int, scenario: str = "class") -> Case:
     """Build a network that answers by its head, or its heads."""
-    return Case(size, lambda: (network(architecture, size, scenario), method("finetune")))
+    return Case(
+        size, lambda: (build_random_network(architecture, size, scenario), build_method("finetune"))
+    )
 
 
-def nearest_mean(architecture: Mapping[str, Any], size: int) -> Case:
+def build_nearest_mean(architecture: Mapping[str, Any], size: int) -> Case:
     """Build a network that answers by the distance to means of features."""
 
     def build() -> tuple[Network, Method]:
-        built = network(architecture, size)
+        built = build_random_network(architecture, size)
         draw = torch.Generator().manual_seed(1)
         means = torch.randn(len(CLASSES), built.backbone.width, generator=draw)
-        return built, method(
+        return built, build_method(
             "icarl", {"own": {"class_means": torch.nn.functional.normalize(means)}}
         )
 
     return Case(size, build)
 
 
-def analytic(architecture: Mapping[str, Any], size: int, head: str, projection: int) -> Case:
+def build_analytic(architecture: Mapping[str, Any], size: int, head: str, projection: int) -> Case:
     """By a classifier in closed form, solved for images of one colour a class: what it reads, and
     how far apart its logits are, no random numbers have."""
 
     def build() -> tuple[Network, Method]:
-        built, draw = network(architecture, size), torch.Generator().manual_seed(1)
+        built, draw = build_random_network(architecture, size), torch.Generator().manual_seed(1)
         labels = torch.arange(IMAGES) % len(CLASSES)
         colours = torch.randn(len(CLASSES), CHANNELS, 1, 1, generator=draw)
         images = colours[labels] + torch.randn(IMAGES, CHANNELS, size, size, generator=draw)
@@ -116,7 +122,7 @@ def analytic(architecture: Mapping[str, Any], size: int, head: str, projection: 
             h = project_features(h, state["projection"]["matrix"])
         linear, told = _solved(head, h, labels, ones=not projection)
         state["own"] = {"weight": linear.weight.float(), "bias": linear.bias.float()}
-        made = method("analytic", state, head=head, projection=projection)
+        made = build_method("analytic", state, head=head, projection=projection)
         made.state["own"].json.update(told)
         return built, made
 
@@ -136,7 +142,9 @@ def _solved(head: str, h: Tensor, labels: Tensor, *, ones: bool) -> tuple[Linear
         means = functional.normalize(discriminant.class_means(sums)) / COSINE_TEMPERATURE
         return Linear(means, means.new_zeros(len(means))), {}
     strength, weight = ridge.choose_strength(sums)
-    cool = fit_temperature(ridge.left_out(sums, strength, weight, columns.double(), labels), labels)
+    cool = fit_temperature(
+        ridge.compute_left_out_scores(sums, strength, weight, columns.double(), labels), labels
+    )
     weight, told = weight.T / cool, {"ridge": {"strength": strength, "temperature": cool}}
     linear = (
         Linear(weight[:, :-1], weight[:, -1])
@@ -146,24 +154,24 @@ def _solved(head: str, h: Tensor, labels: Tensor, *, ones: bool) -> tuple[Linear
     return linear, told
 
 
-def prompts(
+def build_prompts(
     architecture: Mapping[str, Any], size: int, scenario: str = "class", *, deep: bool = True
 ) -> Case:
     """Build a transformer with learned tokens."""
 
     def build() -> tuple[Network, Method]:
         own = () if scenario == "task" else None
-        built = PromptedNetwork(network(architecture, size, scenario), 3, deep, own)
+        built = PromptedNetwork(build_random_network(architecture, size, scenario), 3, deep, own)
         for task, name in (
             ((1, "fox"), (2, "gnu")) if scenario == "class" else ((1, "yak"), (2, "owl"))
         ):
             built.grow(task, [name], "default", torch.Generator().manual_seed(task))
-        return built, method("finetune")
+        return built, build_method("finetune")
 
     return Case(size, build)
 
 
-def linearised(
+def build_linearised(
     architecture: Mapping[str, Any], size: int, scenario: str = "class", *, fixed: bool = False
 ) -> Case:
     """Displaced at random, far enough to be seen in every probability."""
@@ -171,7 +179,10 @@ def linearised(
     def build() -> tuple[Network, Method]:
         draw = torch.Generator().manual_seed(5)
         built = LinearisedNetwork(
-            network(architecture, size, scenario), slope=0.1, fixed_head=fixed, frozen=True
+            build_random_network(architecture, size, scenario),
+            slope=0.1,
+            fixed_head=fixed,
+            frozen=True,
         )
         heads = {"shared": built.head} if built.head is not None else dict(built.heads.items())
         for name, head in heads.items() if fixed else ():
@@ -180,16 +191,16 @@ def linearised(
             for name, parameter in built.displacement.named_parameters():
                 spread = built.backbone.get_parameter(name).std(unbiased=False) + 0.01
                 parameter.add_(0.1 * spread * torch.randn(parameter.shape, generator=draw))
-        return built, method("finetune")
+        return built, build_method("finetune")
 
     return Case(size, build)
 
 
-def experts(family: type[GrowingNetwork], architecture: Mapping[str, Any], size: int) -> Case:
+def build_experts(family: type[GrowingNetwork], architecture: Mapping[str, Any], size: int) -> Case:
     """A network that was widened for two tasks."""
 
     def build() -> tuple[Network, Method]:
-        built = family(network(architecture, size))
+        built = family(build_random_network(architecture, size))
         draw = torch.Generator().manual_seed(1)
         for task, width in ((2, 2), (3, 1)):
             built.schedule_expert(width)
@@ -198,26 +209,26 @@ def experts(family: type[GrowingNetwork], architecture: Mapping[str, Any], size:
         with torch.no_grad():
             for parameter in built.parameters():
                 parameter.add_(0.02 * torch.randn(parameter.shape, generator=draw))
-        return built, method("finetune")
+        return built, build_method("finetune")
 
     return Case(size, build)
 
 
 QUICK = {
-    "mlp": plain(MLP, 8),
-    "small-cnn, a head per task": plain(SMALL_CNN, 32, "task"),
-    "small-cnn, nearest mean": nearest_mean(SMALL_CNN, 32),
-    "small-cnn, analytic lda": analytic(SMALL_CNN, 32, "lda", 50),
+    "mlp": build_plain(MLP, 8),
+    "small-cnn, a head per task": build_plain(SMALL_CNN, 32, "task"),
+    "small-cnn, nearest mean": build_nearest_mean(SMALL_CNN, 32),
+    "small-cnn, analytic lda": build_analytic(SMALL_CNN, 32, "lda", 50),
 }
 """The small diagonal that every run of the tests exports."""
 MORE = {
-    "vit, shallow prompts": prompts(VIT, 16, deep=False),
-    "vit, deep prompts of each task": prompts(VIT, 16, "task"),
-    "dne, mhsa": plain(MHSA, 16),
-    "der-net, mlp": experts(ParallelNetwork, MLP, 16),
-    "small-cnn, analytic ridge without projection": analytic(SMALL_CNN, 32, "ridge", 0),
-    "small-cnn, analytic lda without projection": analytic(SMALL_CNN, 32, "lda", 0),
-    "small-cnn, analytic ncm without projection": analytic(SMALL_CNN, 32, "ncm", 0),
-    "small-cnn, linearised with fixed heads": linearised(SMALL_CNN, 32, "task", fixed=True),
+    "vit, shallow prompts": build_prompts(VIT, 16, deep=False),
+    "vit, deep prompts of each task": build_prompts(VIT, 16, "task"),
+    "dne, mhsa": build_plain(MHSA, 16),
+    "der-net, mlp": build_experts(ParallelNetwork, MLP, 16),
+    "small-cnn, analytic ridge without projection": build_analytic(SMALL_CNN, 32, "ridge", 0),
+    "small-cnn, analytic lda without projection": build_analytic(SMALL_CNN, 32, "lda", 0),
+    "small-cnn, analytic ncm without projection": build_analytic(SMALL_CNN, 32, "ncm", 0),
+    "small-cnn, linearised with fixed heads": build_linearised(SMALL_CNN, 32, "task", fixed=True),
 }
 """Variants that the matrix has no cell for."""

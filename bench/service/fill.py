@@ -34,8 +34,8 @@ from bench.service.series import (
     STOPS,
     S,
     Size,
-    filled,
-    made,
+    build_fill_statement,
+    build_series,
     sql_digest,
     sql_id,
     sql_json,
@@ -143,7 +143,7 @@ def analyse(db: Database) -> None:
 
 def _rows(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
     """(table, what to execute), in order."""
-    yield from made(dialect, size, now)
+    yield from build_series(dialect, size, now)
     yield from _people(size, now)
     yield from _work(size, now)
     yield from _learned(size, now, dialect)
@@ -152,11 +152,11 @@ def _rows(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
 def _people(size: Size, now: float) -> Iterator[tuple[str, Any]]:
     """Owners, keys and models."""
     at = literal(now - size.rows * SECONDS_APART)
-    yield filled(
+    yield build_fill_statement(
         Owner, SERIES, S.n < size.owners,
         id=sql_owner_id(S.n), name=sql_text("owner-", S.n), overtook=literal(False), created_at=at,
     )  # fmt: skip
-    yield filled(
+    yield build_fill_statement(
         Key, SERIES, S.n < size.keys,
         id=sql_id("key", S.n), owner_id=sql_owner_id(S.n % size.owners), name=literal("a key"),
         prefix=sql_text("b", S.n),
@@ -173,7 +173,7 @@ def _people(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         .subquery()
         .c
     )
-    yield filled(
+    yield build_fill_statement(
         Model, newest, None,
         id=sql_id("mdl", newest.model), owner_id=sql_owner_id(sql_owner(newest.model, size)),
         name=sql_text("model-", newest.model), scenario=literal("class"),
@@ -188,7 +188,7 @@ def _people(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         next_version=newest.version + 1, created_at=at,
     )  # fmt: skip
     for name, version in (("latest", newest.latest), ("production", newest.head)):
-        yield filled(
+        yield build_fill_statement(
             Alias, newest, None,
             model_id=sql_id("mdl", newest.model), name=literal(name), version=version,
             updated_at=literal(now),
@@ -201,7 +201,7 @@ def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
     owner = sql_owner_id(sql_owner(S.model, size))
     kept = S.number > size.tasks - KEPT_TASKS
     settled = S.standing.in_(["learned", "rolled_back", "skipped"])
-    yield filled(
+    yield build_fill_statement(
         Task, SERIES, None,
         id=sql_id("tsk", S.n), model_id=sql_id("mdl", S.model), number=S.number,
         name=sql_text("week ", S.number),
@@ -218,7 +218,7 @@ def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         standing=S.standing,
         standing_at=case((~waits, S.at + 20.0)), stops=STOPS, warnings=sql_json([]), created_at=S.at,
     )  # fmt: skip
-    yield filled(
+    yield build_fill_statement(
         Job, SERIES, None,
         id=sql_id("job", S.n), model_id=sql_id("mdl", S.model), owner_id=owner, task_id=sql_id("tsk", S.n),
         task_number=S.number, place=S.number, again=literal(False), warnings=sql_json([]), state=S.state,
@@ -236,17 +236,17 @@ def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
     for place, data in enumerate(
         (sql_json({"state": "queued"}), sql_json({"state": "running"}), ended)
     ):
-        yield filled(
+        yield build_fill_statement(
             Event, SERIES, None if place == 0 else ~waits,
             job_id=sql_id("job", S.n), type=literal("state"), data=data, at=S.at + place * 10.0,
         )  # fmt: skip
-    yield filled(
+    yield build_fill_statement(
         OwnerEvent, SERIES, None,
         owner_id=owner, model_id=sql_id("mdl", S.model), job_id=sql_id("job", S.n), type=literal("job"),
         data=sql_json({"state": "queued", "kind": "learn", "task": 1, "version": None, "outcome": None}),
         at=S.at,
     )  # fmt: skip
-    yield filled(
+    yield build_fill_statement(
         OwnerEvent, SERIES, PUBLISHED,
         owner_id=owner, model_id=sql_id("mdl", S.model), type=literal("alias"),
         data=sql_json({"alias": "latest", "version": 1, "previous": 0, "cause": "publish"}), at=S.at + 20.0,
@@ -255,7 +255,7 @@ def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         ("task.submit", literal("key_" + "0" * 26), None),
         ("version.publish", None, done),
     ):
-        yield filled(
+        yield build_fill_statement(
             Audit, SERIES, where,
             at=S.at, owner_id=owner, actor=case((literal(where is None), key)), action=literal(action),
             object=sql_id("tsk", S.n), data=sql_json({"number": 1}),
@@ -269,7 +269,7 @@ def _learned(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
     """
     done = S.version.is_not(None)
     model = sql_id("mdl", S.model)
-    yield filled(
+    yield build_fill_statement(
         Version, SERIES, S.number == 1,
         id=literal("ver_1") + func.substr(sql_id("mdl", S.model), 6), model_id=model, number=literal(0),
         status=literal("published"), gate=sql_json(GATE),
@@ -277,7 +277,7 @@ def _learned(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
         bytes_new=literal(0), warnings=sql_json([]), created_at=S.at,
     )  # fmt: skip
     held = S.standing.in_(HELD)
-    yield filled(
+    yield build_fill_statement(
         Version, SERIES, done,
         id=sql_id("ver", S.n), model_id=model, number=S.version, parent=S.parent, task_number=S.number,
         job_id=sql_id("job", S.n), status=case((held, "held"), else_="published"),
@@ -289,24 +289,24 @@ def _learned(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
     for place, (name, digest, size_) in enumerate(
         (("backbone", shared, 976_168), ("head", sql_digest("f", S.n), 12_044))
     ):
-        yield filled(
+        yield build_fill_statement(
             Part, SERIES, done,
             version_id=sql_id("ver", S.n), name=literal(name), position=literal(place), type=literal(name),
             sha256=digest, bytes=literal(size_),
         )  # fmt: skip
     for name in ("latest", "production"):
-        yield filled(
+        yield build_fill_statement(
             AliasMove, SERIES, PUBLISHED,
             model_id=model, alias=literal(name), version=S.version, previous=S.parent,
             cause=literal("publish"), at=S.at + 20.0,
         )  # fmt: skip
-    yield filled(
+    yield build_fill_statement(
         AliasMove, SERIES, S.standing == "rolled_back",
         model_id=model, alias=literal("production"), version=S.parent, previous=S.version,
         cause=literal("rollback"), at=S.at + 25.0,
     )  # fmt: skip
     other = SERIES.alias()
-    yield filled(
+    yield build_fill_statement(
         Result, SERIES.join(other, other.c.model == S.model),
         (S.model < size.measured) & done & other.c.version.is_not(None) & (other.c.version <= S.version),
         model_id=model, version=S.version, task=other.c.number,
@@ -316,12 +316,12 @@ def _learned(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
         answers=sql_digest("9", S.n * 1000 + other.c.number), answers_bytes=literal(1_044),
     )  # fmt: skip
     for name, value, detail in MEASURED:
-        yield filled(
+        yield build_fill_statement(
             Measurement, SERIES, done,
             model_id=model, version=S.version, name=literal(name), task=literal(0), value=literal(value),
             **({} if detail is None else {"detail": sql_json(detail)}),
         )  # fmt: skip
-    yield filled(
+    yield build_fill_statement(
         Export, SERIES, done & (S.n % 50 == 0),
         version_id=sql_id("ver", S.n), format=literal("safetensors"), sha256=sql_digest("9", S.n),
         bytes=literal(990_000),

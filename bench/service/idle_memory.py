@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="also with a page open")
     parser.add_argument("--predictions", action="store_true", help="also around predictions")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
+    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
         _print(running, "in all")
         if given.page:
             with Perennial(running.key, base_url=running.url) as client, logged_in(running) as page:

@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     runs = parser.parse_args().runs
     archive = digits.build_archives()[0][1]
-    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
+    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
         client = Perennial(running.key, base_url=running.url)
         waits = []
         for run in range(runs + 1):

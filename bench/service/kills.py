@@ -134,7 +134,7 @@ def main() -> int:
     # One service, since the database of the large size is empty only once.
     with (
         tempfile.TemporaryDirectory() as folder,
-        service.running(Path(folder), ENVIRONMENT) as running,
+        service.run_service(Path(folder), ENVIRONMENT) as running,
     ):
         site = Site(running)
         is_soon = _run_again(site, given.kills)

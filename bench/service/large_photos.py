@@ -35,7 +35,7 @@ SIZE = 224
 MEGA = 1_000_000
 
 
-def texture(width: int, height: int, mode: str = "RGB") -> Image.Image:
+def draw_texture(width: int, height: int, mode: str = "RGB") -> Image.Image:
     """A picture whose neighbouring pixels differ as those of a photo do."""
     rng, side = np.random.default_rng(0), 1024
     y, x = np.mgrid[0:side, 0:side]
@@ -50,17 +50,17 @@ def texture(width: int, height: int, mode: str = "RGB") -> Image.Image:
     return whole
 
 
-def heic(path: Path) -> None:
+def write_heic(path: Path) -> None:
     """48 megapixels, as telephones write them."""
     import pillow_heif
 
-    made = pillow_heif.from_pillow(texture(8064, 6048))
+    made = pillow_heif.from_pillow(draw_texture(8064, 6048))
     made.save(path, quality=60, enc_params={"preset": "ultrafast"})
 
 
-def tiff_16_bits(path: Path) -> None:
+def write_tiff_16_bits(path: Path) -> None:
     """Samples of 16 bits that are not packed."""
-    wide = np.asarray(texture(8160, 6120)).astype("<u2") * 257
+    wide = np.asarray(draw_texture(8160, 6120)).astype("<u2") * 257
     from tools.picture_kinds import raw_tiff
 
     tags = {256: (4, [8160]), 257: (4, [6120]), 258: (3, [16] * 3), 259: (3, [1]), 262: (3, [2]), 277: (3, [3]),
@@ -68,30 +68,35 @@ def tiff_16_bits(path: Path) -> None:
     path.write_bytes(raw_tiff(tags, wide.tobytes()))
 
 
-def saved(width: int, height: int, mode: str = "RGB", **options: object) -> Callable[[Path], None]:
+def save_photo(
+    width: int, height: int, mode: str = "RGB", **options: object
+) -> Callable[[Path], None]:
     """Save a picture by Pillow, in the format that the file's name says."""
-    return lambda path: texture(width, height, mode).save(path, **options)  # type: ignore[arg-type]
+    return lambda path: draw_texture(width, height, mode).save(path, **options)  # type: ignore[arg-type]
 
 
 PHOTOS: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "nothing": ("nothing.png", saved(1, 1)),
-    "HEIC of 48 megapixels": ("48.heic", heic),
-    "AVIF of 48 megapixels": ("48.avif", saved(8064, 6048, quality=50, speed=10)),
-    "JPEG of 200 megapixels": ("200.jpg", saved(16320, 12240, quality=85)),
+    "nothing": ("nothing.png", save_photo(1, 1)),
+    "HEIC of 48 megapixels": ("48.heic", write_heic),
+    "AVIF of 48 megapixels": ("48.avif", save_photo(8064, 6048, quality=50, speed=10)),
+    "JPEG of 200 megapixels": ("200.jpg", save_photo(16320, 12240, quality=85)),
     "JPEG of 200 megapixels, progressive": (
         "200p.jpg",
-        saved(16320, 12240, quality=85, progressive=True),
+        save_photo(16320, 12240, quality=85, progressive=True),
     ),
-    "PNG of 50 megapixels": ("50.png", saved(8160, 6120, compress_level=1)),
-    "PNG of 50 megapixels with alpha": ("50a.png", saved(8160, 6120, "RGBA", compress_level=1)),
-    "WebP of 50 megapixels": ("50.webp", saved(8160, 6120, quality=60, method=0)),
-    "TIFF of 50 megapixels, 16 bits, not packed": ("50.tif", tiff_16_bits),
-    "TIFF of 50 megapixels, LZW": ("50l.tif", saved(8160, 6120, compression="tiff_lzw")),
+    "PNG of 50 megapixels": ("50.png", save_photo(8160, 6120, compress_level=1)),
+    "PNG of 50 megapixels with alpha": (
+        "50a.png",
+        save_photo(8160, 6120, "RGBA", compress_level=1),
+    ),
+    "WebP of 50 megapixels": ("50.webp", save_photo(8160, 6120, quality=60, method=0)),
+    "TIFF of 50 megapixels, 16 bits, not packed": ("50.tif", write_tiff_16_bits),
+    "TIFF of 50 megapixels, LZW": ("50l.tif", save_photo(8160, 6120, compression="tiff_lzw")),
     "JPEG of 200 megapixels, progressive, 4:4:4": (
         "200p444.jpg",
-        saved(16320, 12240, quality=85, progressive=True, subsampling=0),
+        save_photo(16320, 12240, quality=85, progressive=True, subsampling=0),
     ),
-    "PNG of 64 megapixels": ("64.png", saved(9248, 6936, compress_level=1)),
+    "PNG of 64 megapixels": ("64.png", save_photo(9248, 6936, compress_level=1)),
 }
 
 

@@ -82,7 +82,7 @@ def main() -> None:
             f"load average {os.getloadavg()[0]:.1f}; rows written in "
             f"{time.perf_counter() - began:.1f} s"
         )
-        with service.running(settings.data_dir, {"PERENNIAL_DATABASE_URL": url}) as running:
+        with service.run_service(settings.data_dir, {"PERENNIAL_DATABASE_URL": url}) as running:
             for size in sizes:
                 _ask(running, size, "")
                 if size > 100:

@@ -146,7 +146,7 @@ def main() -> int:
             side_of(folder, given.database, name, size)
             for name, size in (("small", SMALL), ("million", MILLION))
         ]
-        missing = routes() - {ask.route for ask in ASKS} - LEFT_OUT.keys()
+        missing = list_routes() - {ask.route for ask in ASKS} - LEFT_OUT.keys()
         if missing:
             raise SystemExit(f"Neither asked nor left out: {sorted(missing)}")
         for side in sides:
@@ -155,7 +155,7 @@ def main() -> int:
             f"load average {os.getloadavg()[0]:.1f}; {CLIENTS} clients, {given.rounds} rounds of "
             f"{given.seconds} s each"
         )
-        slow = reads(
+        slow = time_reads(
             sides, [ask for ask in ASKS if given.only in ask.label], given.rounds, given.seconds
         )
         slow += _worker(sides, given.only)
@@ -163,7 +163,7 @@ def main() -> int:
     return 1 if slow else 0
 
 
-def routes() -> set[str]:
+def list_routes() -> set[str]:
     """The templates of all GET routes of the app."""
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(data_dir=Path(folder)))
@@ -175,7 +175,7 @@ def routes() -> set[str]:
     return found - {"/openapi.json", "/docs", "/static/{digest}/{name:path}", "/ui/login"}
 
 
-def reads(sides: list[Side], asks: Sequence[Ask], rounds: int, seconds: float) -> list[str]:
+def time_reads(sides: list[Side], asks: Sequence[Ask], rounds: int, seconds: float) -> list[str]:
     """Print a line per ask; those above the goal."""
     print(
         f"{'GET':<54}{'p50 ms':>17}{'p99 ms':>17}{'requests/s':>15}"
@@ -257,12 +257,12 @@ def _worker(sides: list[Side], only: str) -> list[str]:
             {
                 "claim and give back": take,
                 "reap": lambda db=db: claims.reap_expired_jobs(db),
-                "ring": lambda db=db: sweep.find_unrung(db),
+                "ring": lambda db=db: sweep.find_unannounced_jobs(db),
                 "sweep: rows": lambda db=db, s=settings: sweep._sweep_rows(db, s),
                 "sweep: snapshots": lambda db=db, s=settings, st=store: sweep._sweep_states(
                     db, st, s, "snapshot", "snapshots/"
                 ),
-                "sweep: files of tasks": lambda db=db: sweep._tasks_with_files(db),
+                "sweep: files of tasks": lambda db=db: sweep._select_tasks_with_files(db),
                 "sweep: memories": lambda db=db, side=side, st=store: sweep._sweep_memories(
                     db, _blobs(side, st)
                 ),

@@ -49,7 +49,7 @@ Memory = set[tuple[int, bytes]]
 def main() -> None:
     """Print a line per recipe, then one for each version of models that remember images."""
     argparse.ArgumentParser(description=__doc__).parse_args()
-    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder)) as running:
+    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
         client = Perennial(running.key, base_url=running.url)
         for number, (title, recipe) in enumerate(CASES.items()):
             print(_network(client, f"bytes-{number}", title, recipe), flush=True)

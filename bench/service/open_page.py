@@ -44,7 +44,7 @@ def main() -> None:
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
-        service.running(Path(folder), {"PERENNIAL_THREADS": "1"}) as running,
+        service.run_service(Path(folder), {"PERENNIAL_THREADS": "1"}) as running,
     ):
         job = _paused(running)
         writer = _Writer(
@@ -113,7 +113,7 @@ class _Writer(threading.Thread):
                         self.steps += 1
                     else:
                         text = f"This is line {self.lines} of a log that says much and often."
-                        job_log.add_line(session, self._job, ("info", text), now)
+                        job_log.add_log_line(session, self._job, ("info", text), now)
                         self.lines += 1
             self.written += self._per_second
 

@@ -47,7 +47,7 @@ def main() -> None:
         migrate.upgrade_schema(db)
         fill(db, given.size)
         db.close()
-        with service.running(Path(folder)) as running:
+        with service.run_service(Path(folder)) as running:
             _ask(running, given.size, given.rounds)
             _paint(running, given.size, given.rounds)
 

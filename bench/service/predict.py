@@ -141,7 +141,7 @@ def main() -> None:
     settings = {"PERENNIAL_THREADS": str(options.threads)}
     with (
         tempfile.TemporaryDirectory() as name,
-        service.running(Path(name) / "data", settings) as running,
+        service.run_service(Path(name) / "data", settings) as running,
     ):
         for size in options.sizes:
             measure_size(running, photos, size, Path(name), options)
@@ -252,7 +252,7 @@ def load_bare(data: Path, owner: str, folder: Path, threads: int) -> Bare:
     manifest = found.manifest
     network, method = (
         predicting.load_network(manifest, paths),
-        predicting.method_of(manifest, paths),
+        predicting.load_method(manifest, paths),
     )
     answers = Answers(
         network, method, manifest.normalise, manifest.image.channels, manifest.divisor

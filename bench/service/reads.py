@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import update
 
-from bench.service.million import CLIENTS, GOAL, OF_TASK, Ask, reads
+from bench.service.million import CLIENTS, GOAL, OF_TASK, Ask, time_reads
 from bench.service.series import FIRST_OWNERS_MODELS, SMALL, Size, id_of
 from bench.service.side import Side, serving, side_of
 from core.database.session import Database
@@ -85,7 +85,7 @@ def main() -> int:
             f"{SMALL.rows:,} and {large.rows:,} tasks; load average {os.getloadavg()[0]:.1f}; "
             f"{CLIENTS} clients, {given.rounds} rounds of {given.seconds} s each"
         )
-        slow = reads(
+        slow = time_reads(
             sides, [ask for ask in ASKS if given.only in ask.label], given.rounds, given.seconds
         )
         print(f"load average {os.getloadavg()[0]:.1f}; above {GOAL} ×: {len(slow)}")

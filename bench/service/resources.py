@@ -53,7 +53,7 @@ class Slope:
         return self.per_hour - self.uncertainty > limit
 
 
-def slope(at: Sequence[float], values: Sequence[float]) -> Slope:
+def compute_slope(at: Sequence[float], values: Sequence[float]) -> Slope:
     """The growth of `values` over `at` seconds; needs at least one sample per block."""
     size = len(at) / BLOCKS
     cuts = [slice(round(b * size), round((b + 1) * size)) for b in range(BLOCKS)]
@@ -119,7 +119,7 @@ class Watch:
         self.samples.setdefault(name, []).append(found)
 
 
-def api_process(launcher: int) -> psutil.Process:
+def find_api_process(launcher: int) -> psutil.Process:
     """The API process under a launcher."""
     return next(p for p in psutil.Process(launcher).children(recursive=True) if _name(p) == "api")
 

@@ -40,7 +40,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        with service.running(data, {"PERENNIAL_SCRUB_BYTES_PER_S": "0"}) as running:
+        with service.run_service(data, {"PERENNIAL_SCRUB_BYTES_PER_S": "0"}) as running:
             client = Perennial(running.key, base_url=running.url, timeout=600)
             settings = Settings(data_dir=data, scrub_bytes_per_s=options.rate, scrub_hours=0)
             _fill(settings, options.megabytes * MB)

@@ -110,7 +110,7 @@ def owner_name(number: int) -> str:
     return f"owner-{number}"
 
 
-def made(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
+def build_series(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
     """The table of the series: (what is made, what to execute), in order."""
     number = column("n", Integer)
     counted = text(_NUMBERS[dialect].format(last=size.rows - 1)).columns(number).subquery()
@@ -156,7 +156,7 @@ def made(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
     yield "(series)", insert(SERIES).from_select(names, select(*(values[name] for name in names)))
 
 
-def filled(table: Any, source: Any, where: Any, **columns: Any) -> tuple[str, Any]:
+def build_fill_statement(table: Any, source: Any, where: Any, **columns: Any) -> tuple[str, Any]:
     """(name of the table, statement that fills it): a row for each of the source for which `where`
     holds.
     """

@@ -20,7 +20,7 @@ RESULT = {
 }  # fmt: skip
 
 
-def child(spec: str, out_fd: int, control_fd: int) -> int:
+def sleep_as_child(spec: str, out_fd: int, control_fd: int) -> int:
     """Sleep for BENCH_SLEEP_S seconds, then say that the job is done."""
     del control_fd
     folder = Path(json.loads(Path(spec).read_text())["out"]) / "result"
@@ -40,4 +40,4 @@ def child(spec: str, out_fd: int, control_fd: int) -> int:
 if __name__ == "__main__":
     server = socket.socket(fileno=int(sys.argv[1]))
     server.set_inheritable(False)
-    fork_on_request(server, child)
+    fork_on_request(server, sleep_as_child)

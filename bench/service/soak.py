@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 import httpx2
 from PIL import Image
 
-from bench.service.resources import Watch, slope
+from bench.service.resources import Watch, compute_slope
 from tools import service
 
 MB = 1e6
@@ -276,7 +276,7 @@ def main() -> int:
     load = os.getloadavg()
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        with service.running(scratch / "data", {"PERENNIAL_THREADS": "1"}) as running:
+        with service.run_service(scratch / "data", {"PERENNIAL_THREADS": "1"}) as running:
             traffic = Traffic(running.url, running.key, scratch)
             traffic.fill()
             with Watch(running.process.pid) as watch:
@@ -300,7 +300,7 @@ def _report(watch: Watch, seconds: float) -> list[str]:
         kept = [s for s in samples if s.at > seconds * WARM_UP]
         at = [s.at for s in kept]
         memory, fds, threads = (
-            slope(at, [float(getattr(s, field)) for s in kept])
+            compute_slope(at, [float(getattr(s, field)) for s in kept])
             for field in ("rss", "fds", "threads")
         )
         print(

@@ -39,7 +39,7 @@ def main() -> None:
             f"disk alone (write + fsync): {_disk(Path(folder), total):,.0f} MB/s; sha256 alone: "
             f"{_sha(archive):,.0f} MB/s"
         )
-        with service.running(Path(folder) / "data") as running:
+        with service.run_service(Path(folder) / "data") as running:
             Perennial(running.key, base_url=running.url).models.create(
                 "large", architecture="small-cnn"
             )

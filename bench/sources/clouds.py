@@ -59,10 +59,10 @@ def main() -> int:
         at = Path(folder)
         make_photos(at / "photos")
         if given.gcs is not None:
-            with google(given.gcs, at / "gcs") as cloud:
+            with run_fake_gcs(given.gcs, at / "gcs") as cloud:
                 failed += compare(cloud, at / "photos")
         if given.azurite is not None:
-            with azure(given.azurite, at / "azure") as cloud:
+            with run_azurite(given.azurite, at / "azure") as cloud:
                 failed += compare(cloud, at / "photos")
     return 1 if failed else 0
 
@@ -120,7 +120,7 @@ def say(cloud: Cloud, what: str, is_right: bool, more: str) -> int:
 
 
 @contextmanager
-def google(program: Path, data: Path) -> Iterator[Cloud]:
+def run_fake_gcs(program: Path, data: Path) -> Iterator[Cloud]:
     """A bucket of fake-gcs-server."""
     from gcsfs.core import GCSFileSystem
 
@@ -138,7 +138,7 @@ def google(program: Path, data: Path) -> Iterator[Cloud]:
         "-backend",
         "filesystem",
     ]
-    with running(
+    with run_server(
         [
             *command,
             "-filesystem-root",
@@ -161,7 +161,7 @@ def google(program: Path, data: Path) -> Iterator[Cloud]:
 
 
 @contextmanager
-def azure(program: Path, data: Path) -> Iterator[Cloud]:
+def run_azurite(program: Path, data: Path) -> Iterator[Cloud]:
     """A container of Azurite."""
     from azure.storage.blob import BlobServiceClient
 
@@ -180,7 +180,7 @@ def azure(program: Path, data: Path) -> Iterator[Cloud]:
     os.environ["AZURE_STORAGE_CONNECTION_STRING"] = (
         f"DefaultEndpointsProtocol=http;{account};BlobEndpoint=http://127.0.0.1:{port}/devstoreaccount1;"
     )
-    with running([*command, "--skipApiVersionCheck"], port):
+    with run_server([*command, "--skipApiVersionCheck"], port):
         store = BlobServiceClient.from_connection_string(
             os.environ["AZURE_STORAGE_CONNECTION_STRING"]
         )
@@ -196,14 +196,14 @@ def azure(program: Path, data: Path) -> Iterator[Cloud]:
 
 
 @contextmanager
-def running(command: list[Any], port: int) -> Iterator[None]:
+def run_server(command: list[Any], port: int) -> Iterator[None]:
     """Run a server while it listens."""
     server = subprocess.Popen(
         [str(one) for one in command], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
     )
     try:
         end = time.monotonic() + SECONDS
-        while not listens(port):
+        while not is_listening(port):
             if server.poll() is not None or time.monotonic() > end:
                 raise SystemExit(f"{command[0]} does not listen on port {port}.")
             time.sleep(0.1)
@@ -213,7 +213,7 @@ def running(command: list[Any], port: int) -> Iterator[None]:
         server.wait()
 
 
-def listens(port: int) -> bool:
+def is_listening(port: int) -> bool:
     """Return whether something listens on a port of the loopback interface."""
     with socket.socket() as connection:
         return connection.connect_ex(("127.0.0.1", port)) == 0

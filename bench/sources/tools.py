@@ -76,7 +76,7 @@ def picture(number: int, size: tuple[int, int] = (30, 20)) -> Image.Image:
     return image
 
 
-def file_of(number: int, orientation: int = 1) -> bytes:
+def encode_turned_png(number: int, orientation: int = 1) -> bytes:
     """Encode a photo as a PNG, turned by EXIF."""
     out, exif = io.BytesIO(), Image.Exif()
     exif[0x0112] = orientation
@@ -84,7 +84,7 @@ def file_of(number: int, orientation: int = 1) -> bytes:
     return out.getvalue()
 
 
-def sent(batch: Any) -> Found:
+def read_sent_batch(batch: Any) -> Found:
     """The labels and bytes of a batch, as the service will get them."""
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
         files = {one.name: file.read() for one in tar if (file := tar.extractfile(one))}
@@ -92,7 +92,7 @@ def sent(batch: Any) -> Found:
     return sorted((row.split(",")[1], files[row.split(",")[0]]) for row in rows)
 
 
-def pixels(found: Found) -> Found:
+def read_sent_pixels(found: Found) -> Found:
     """Return labels with the RGB pixels of images in place of their files."""
     return sorted(
         (label, Image.open(io.BytesIO(data)).convert("RGB").tobytes()) for label, data in found
@@ -107,7 +107,7 @@ def parquet(at: Path) -> Answers:
         {"image": datasets.Image(), "label": datasets.ClassLabel(names=LABELS)}
     )
     rows = {
-        "image": [{"bytes": file_of(n), "path": f"{n}.png"} for n in range(8)],
+        "image": [{"bytes": encode_turned_png(n), "path": f"{n}.png"} for n in range(8)],
         "label": [n % 2 for n in range(8)],
     }
     datasets.Dataset.from_dict(rows, features=features).to_parquet(at / "train.parquet")
@@ -121,7 +121,7 @@ def parquet(at: Path) -> Answers:
     yield (
         "datasets, parquet with ClassLabel",
         theirs,
-        pixels(sent(open_batch(at / "train.parquet"))),
+        read_sent_pixels(read_sent_batch(open_batch(at / "train.parquet"))),
         True,
     )
 
@@ -134,7 +134,7 @@ def lists_of_labels(at: Path) -> Answers:
         {"image": datasets.Image(), "labels": datasets.List(datasets.ClassLabel(names=LABELS))}
     )
     rows = {
-        "image": [{"bytes": file_of(n), "path": None} for n in range(4)],
+        "image": [{"bytes": encode_turned_png(n), "path": None} for n in range(4)],
         "labels": [[0, 1], [1], [0], []],
     }
     datasets.Dataset.from_dict(rows, features=features).to_parquet(at / "train.parquet")
@@ -152,14 +152,19 @@ def imagefolder(at: Path) -> Answers:
     (at / "in/train").mkdir(parents=True)
     lines = []
     for number in range(8):
-        (at / f"in/train/{number}.png").write_bytes(file_of(number))
+        (at / f"in/train/{number}.png").write_bytes(encode_turned_png(number))
         lines.append(json.dumps({"file_name": f"{number}.png", "label": LABELS[number % 2]}))
     (at / "in/train/metadata.jsonl").write_text("\n".join(lines))
     found = datasets.load_dataset(
         "imagefolder", data_dir=str(at / "in"), split="train", cache_dir=str(at / "c")
     )
     theirs = sorted((row["label"], row["image"].convert("RGB").tobytes()) for row in found)
-    yield "datasets, imagefolder", theirs, pixels(sent(open_batch(at / "in"))), True
+    yield (
+        "datasets, imagefolder",
+        theirs,
+        read_sent_pixels(read_sent_batch(open_batch(at / "in"))),
+        True,
+    )
 
 
 def written_shards(at: Path) -> list[Path]:
@@ -175,7 +180,7 @@ def written_shards(at: Path) -> list[Path]:
                 writer.write(
                     {
                         "__key__": f"{4 * shard + number:06d}",
-                        "png": file_of(number),
+                        "png": encode_turned_png(number),
                         "cls": number % 2,
                     }
                 )
@@ -193,7 +198,7 @@ def read_shards(paths: list[Path]) -> Found:
 def shards(at: Path) -> Answers:
     """Yield how shards of webdataset compare with ours."""
     paths = written_shards(at / "in")
-    yield "webdataset, two shards", read_shards(paths), sent(open_batch(at / "in")), True
+    yield "webdataset, two shards", read_shards(paths), read_sent_batch(open_batch(at / "in")), True
 
 
 def concatenated(at: Path) -> Answers:
@@ -202,7 +207,7 @@ def concatenated(at: Path) -> Answers:
     (at / "both.tar").write_bytes(b"".join(path.read_bytes() for path in paths))
     with tarfile.open(at / "both.tar", ignore_zeros=True) as tar:
         members = sorted(tar.extractfile(one).read() for one in tar if one.name.endswith(".png"))  # type: ignore[union-attr]
-    ours = sent(open_batch(at / "both.tar"))
+    ours = read_sent_batch(open_batch(at / "both.tar"))
     yield "webdataset, shards in one file, beside both", read_shards(paths), ours, True
     yield "tar --ignore-zeros, shards in one file", members, sorted(data for _, data in ours), True
     yield "webdataset, shards in one file", read_shards([at / "both.tar"]), ours, False
@@ -220,7 +225,7 @@ def coco_at(at: Path, orientation: int, size: tuple[int, int] | None) -> Path:
         {"id": 7 + number, "name": label} for number, label in enumerate(LABELS)
     ]
     for number in range(4):
-        (at / f"{number}.png").write_bytes(file_of(number, orientation))
+        (at / f"{number}.png").write_bytes(encode_turned_png(number, orientation))
         sizes = {} if size is None else {"width": size[0], "height": size[1]}
         document["images"].append({"id": number, "file_name": f"{number}.png", **sizes})
         document["annotations"].append(
@@ -257,7 +262,7 @@ def coco(at: Path) -> Answers:
     yield (
         "pycocotools, crops",
         crops_by_pycocotools(at / "in", Image.open),
-        pixels(sent(open_batch(at / "in"))),
+        read_sent_pixels(read_sent_batch(open_batch(at / "in"))),
         True,
     )
 
@@ -278,7 +283,7 @@ def coco_turned(at: Path) -> Answers:
     yield (
         "pycocotools, turned, sizes as stored",
         upright,
-        pixels(sent(open_batch(at / "stored"))),
+        read_sent_pixels(read_sent_batch(open_batch(at / "stored"))),
         True,
     )
     coco_at(at / "turned", 6, (20, 30))
@@ -288,7 +293,7 @@ def coco_turned(at: Path) -> Answers:
     yield (
         "pycocotools, turned, sizes as turned",
         theirs,
-        pixels(sent(open_batch(at / "turned"))),
+        read_sent_pixels(read_sent_batch(open_batch(at / "turned"))),
         True,
     )
 
@@ -300,7 +305,7 @@ def yolo_at(at: Path, orientation: int) -> Path:
     width, height = (20, 30) if orientation == 6 else (30, 20)
     x, y, w, h = BOX
     for number in range(4):
-        (at / f"train/images/{number}.png").write_bytes(file_of(number, orientation))
+        (at / f"train/images/{number}.png").write_bytes(encode_turned_png(number, orientation))
         shares = f"{(x + w / 2) / width} {(y + h / 2) / height} {w / width} {h / height}"
         (at / f"train/labels/{number}.txt").write_text(f"{number % 2} {shares}\n")
     (at / "data.yaml").write_text(f"train: train/images\nnames: {LABELS}\n")
@@ -328,7 +333,7 @@ def yolo(at: Path) -> Answers:
     yield (
         "supervision, crops of YOLO",
         crops_by_supervision(at / "in"),
-        pixels(sent(open_batch(at / "in"))),
+        read_sent_pixels(read_sent_batch(open_batch(at / "in"))),
         True,
     )
 
@@ -342,10 +347,15 @@ def yolo_turned(at: Path) -> Answers:
     yield (
         "supervision, turned, boxes=turned",
         theirs,
-        pixels(sent(open_batch(at / "in", boxes="turned"))),
+        read_sent_pixels(read_sent_batch(open_batch(at / "in", boxes="turned"))),
         True,
     )
-    yield "supervision, turned, as it comes", theirs, pixels(sent(open_batch(at / "in"))), False
+    yield (
+        "supervision, turned, as it comes",
+        theirs,
+        read_sent_pixels(read_sent_batch(open_batch(at / "in"))),
+        False,
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from perennial.text import escape_controls, one_line
-from perennial.words import format_duration, lacks_base, replace_by_commands
+from perennial.words import explain_missing_base, format_duration, replace_by_commands
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def shown_transfer(title: str, progress: bool | Progress | None) -> Iterator[Progress | None]:
+def open_transfer_bar(title: str, progress: bool | Progress | None) -> Iterator[Progress | None]:
     """Yield a progress callback for a transfer: one that draws a bar for True, None for False."""
     if not isinstance(progress, bool):
         yield progress
@@ -47,7 +47,7 @@ class ShownJob(Protocol):
 
 
 @contextmanager
-def shown_job(progress: bool | Callable[[Job], None]) -> Iterator[ShownJob]:
+def open_job_bar(progress: bool | Callable[[Job], None]) -> Iterator[ShownJob]:
     """Yield a callback for changes of a job: one that draws a bar for True, one without effect for
     False."""
     if not isinstance(progress, bool):
@@ -83,10 +83,10 @@ class _Drawn:
         self._state = "job"
 
     def __call__(self, job: Job) -> None:
-        self._state = one_line(describe_state(job) + _of_base(job))
+        self._state = one_line(describe_state(job) + _format_base_share(job))
         self._bars.update(
             self._row,
-            completed=share_done(job),
+            completed=compute_share_done(job),
             description=self._state,
             left=describe_time_left(job),
         )
@@ -102,7 +102,7 @@ class _Drawn:
 
 
 @contextmanager
-def shown_listing(is_wanted: bool, title: str = "listing") -> Iterator[Progress | None]:
+def show_listing_bar(is_wanted: bool, title: str = "listing") -> Iterator[Progress | None]:
     """Draw a bar while a remote source is listed.
 
     Yields a callback that takes the number of entries listed and the total; None without a bar.
@@ -121,7 +121,7 @@ def shown_listing(is_wanted: bool, title: str = "listing") -> Iterator[Progress 
         )
 
 
-def share_done(job: Job) -> float:
+def compute_share_done(job: Job) -> float:
     """Return the share of a whole job that is done, 0 to 1; for an older service, of its phase."""
     if job.state == "succeeded":
         return 1.0
@@ -149,9 +149,15 @@ def describe_time_left(job: Job) -> str:
 def describe_progress(job: Job) -> str:
     """Return state, share done and time left of a job on one line: "train 43%, about 2 min
     left"."""
-    done = f" {share_done(job):.0%}" if job.started_at is not None and not job.is_terminal else ""
+    done = (
+        f" {compute_share_done(job):.0%}"
+        if job.started_at is not None and not job.is_terminal
+        else ""
+    )
     return ", ".join(
-        filter(None, (f"{describe_state(job)}{_of_base(job)}{done}", describe_time_left(job)))
+        filter(
+            None, (f"{describe_state(job)}{_format_base_share(job)}{done}", describe_time_left(job))
+        )
     )
 
 
@@ -160,12 +166,12 @@ def explain_waiting(job: Job) -> str:
     instead."""
     return (
         replace_by_commands(job.waiting_for.detail)
-        if job.waiting_for and lacks_base(job) is None
+        if job.waiting_for and explain_missing_base(job) is None
         else ""
     )
 
 
-def _of_base(job: Job) -> str:
+def _format_base_share(job: Job) -> str:
     """Return the share done of the base that a job waits for, such as " (base 40%)"; else ""."""
     why = job.waiting_for
     return f" (base {why.done:.0%})" if why is not None and why.done and not why.failed else ""

@@ -75,7 +75,7 @@ def find_connection(
     stored = stored or {}
     # A profile given as an argument applies as a whole; otherwise the environment takes precedence.
     from_environment = None if profile else os.environ.get("PERENNIAL_URL")
-    address = checked_url(url or from_environment or stored.get("url") or DEFAULT_URL)
+    address = parse_service_url(url or from_environment or stored.get("url") or DEFAULT_URL)
     without_key = Connection(address, None, "nowhere", name)
     if key:
         return replace(without_key, key=key, source="argument")
@@ -92,7 +92,7 @@ def find_connection(
     return without_key
 
 
-def checked_url(url: str) -> str:
+def parse_service_url(url: str) -> str:
     """Return the base URL of a service from the URL of one of its pages or paths (`/ui…`, `/v1…`,
     `/docs`).
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perennial._types import Compare, Job, ListedModel, Metrics, Model, Version
-from perennial.bars import describe_state, describe_time_left, share_done
+from perennial.bars import compute_share_done, describe_state, describe_time_left
 from perennial.text import one_line
 from perennial.words import format_command, replace_by_commands
 
@@ -193,7 +193,7 @@ def _render_job(job: Job) -> str:
         ("waits", replace_by_commands(job.waiting_for.detail) if job.waiting_for else ""),
         ("error", job.error.detail if job.error else ""),
     ]
-    bar = _render_bar(share_done(job), color.get(state_word, _GOOD))
+    bar = _render_bar(compute_share_done(job), color.get(state_word, _GOOD))
     return f"{_render_heading('Job', kind, job.id)}{bar}{_render_pairs(rows)}"
 
 

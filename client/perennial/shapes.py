@@ -91,7 +91,7 @@ def convert_to_json(value: Any) -> Any:
     return value
 
 
-def read_as(kind: type[T], value: Any) -> T:
+def convert_from_json(kind: type[T], value: Any) -> T:
     """Return a JSON value as the given type.
 
     Raises:
@@ -114,10 +114,10 @@ def _get_reader(kind: Any) -> Read:
 def _build_reader(kind: Any) -> Read:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _of_shape(kind)
+        return _build_shape_reader(kind)
     # `Union[X, Y]` and `X | Y` have different origins.
     if origin in (Union, types.UnionType):
-        return _of_union(arguments)
+        return _build_union_reader(arguments)
     if origin is list:
         item = _get_reader(arguments[0])
         return lambda value: [item(one) for one in _require_type(list, value)]
@@ -125,10 +125,10 @@ def _build_reader(kind: Any) -> Read:
         item = _get_reader(arguments[1])
         return lambda value: {key: item(one) for key, one in _require_type(dict, value).items()}
     scalars = _scalar_types(kind)
-    return (lambda value: _require_any(scalars, value)) if scalars else _as_it_is
+    return (lambda value: _require_any(scalars, value)) if scalars else _return_unchanged
 
 
-def _as_it_is(value: Any) -> Any:
+def _return_unchanged(value: Any) -> Any:
     return value
 
 
@@ -159,7 +159,7 @@ def _require_any(kinds: tuple[type, ...], value: Any) -> Any:
     raise _Mismatch(f"it has {quote_value(value)} where {allowed} belongs")
 
 
-def _of_union(kinds: tuple[Any, ...]) -> Read:
+def _build_union_reader(kinds: tuple[Any, ...]) -> Read:
     """Return a reader that picks the best-fitting shape for objects, and other types by their own
     type.
     """
@@ -196,7 +196,7 @@ def _rank_fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int]:
     return required <= value.keys(), -len(value.keys() - names), len(required)
 
 
-def _of_shape(kind: type[Any]) -> Read:
+def _build_shape_reader(kind: type[Any]) -> Read:
     plan: list[tuple[str, str, Read]] = []
 
     def read_shape(value: Any) -> Any:

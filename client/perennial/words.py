@@ -121,7 +121,7 @@ def _suggest_retry(job: str) -> list[str]:
         return []
 
 
-def lacks_base(job: Job) -> str | None:
+def explain_missing_base(job: Job) -> str | None:
     """Return why a job cannot get its base's weights and what to do; None if they may still
     arrive."""
     why = job.waiting_for
@@ -134,7 +134,7 @@ def describe_attention(model: str, entry: Attention | None) -> list[str]:
         return []
     settle = _format_actions(model, entry)
     return [
-        about_task(entry.detail, model, entry.task),
+        replace_task_requests(entry.detail, model, entry.task),
         *(["To go on, one of:", *settle] if settle else []),
     ]
 
@@ -193,7 +193,7 @@ def format_command(action: Action, model: str) -> str:
     return _find_command(step, model) or one_line(f"{action.method} {action.path}")
 
 
-def about_task(text: str, model: str, task: int | None) -> str:
+def replace_task_requests(text: str, model: str, task: int | None) -> str:
     """Replace the requests in a sentence about a batch by commands, as `replace_by_commands`.
 
     Args:
@@ -216,7 +216,7 @@ def replace_by_commands(text: str) -> str:
     # Cleaned first, because parts of it become commands that a person copies.
     text = keep_command_options(one_line(text).replace(*ATTENTION))
     # Before other requests are replaced, because the same request also finishes a move.
-    text = _BACK.sub(_take_back, text)
+    text = _BACK.sub(_format_back_command, text)
     for pattern, typed in SAID:
         text = re.sub(pattern, typed, text)
 
@@ -230,7 +230,7 @@ def replace_by_commands(text: str) -> str:
     return _LAST_CREATE.sub(r"\n  \1", text)
 
 
-def _take_back(match: re.Match[str]) -> str:
+def _format_back_command(match: re.Match[str]) -> str:
     try:
         # The name is percent-encoded in the path, and a command takes it as it is.
         return f"`perennial models rebase {shell_word(unquote(match['model']))} --back` puts"
@@ -245,7 +245,7 @@ def _find_command(step: Step, model: str | None) -> str | None:
         return None
 
 
-def left_out(report: BatchReport) -> list[str]:
+def describe_left_out(report: BatchReport) -> list[str]:
     """Return sentences about the files and entries of a batch that could not be used, one for each
     kind."""
     if not report.rejected_count:

@@ -96,7 +96,7 @@ def check_recipe_after(
             changes a hyper-parameter that shapes the network.
     """
     method = recipe["method"]
-    start = _find_start(session, catalogue, before, method["name"])
+    start = _find_starting_point(session, catalogue, before, method["name"])
     if start is None:
         return []
     hyper: Mapping[str, object] = method
@@ -123,11 +123,11 @@ def check_recipe_after(
                 f"recipe.method.{name}",
                 f"is {fixed_value} in {start.name}, and shapes the network: leave it",
             )
-    _check_sums(start, method["name"], entry.get("inference"), model.scenario)
+    _check_class_sums(start, method["name"], entry.get("inference"), model.scenario)
     return _warn_of_handover(start, method["name"], frozenset(entry.get("takes", [])))
 
 
-def _check_sums(start: _Start, after: str, inference: str | None, scenario: str) -> None:
+def _check_class_sums(start: _Start, after: str, inference: str | None, scenario: str) -> None:
     """Check that a closed-form classifier would not lose classes that another method has learned.
 
     It knows only the classes of the batches that it summed itself.
@@ -148,7 +148,7 @@ def _check_sums(start: _Start, after: str, inference: str | None, scenario: str)
         )
 
 
-def _find_start(
+def _find_starting_point(
     session: Session, catalogue: Catalogue, before: Predecessors, after: str
 ) -> _Start | None:
     """Return the starting point of the next task; None for version 0, which has nothing to keep.

@@ -94,9 +94,9 @@ def find_network_size(
     if name == "mlp":
         _add_mlp(size, architecture["hidden"])
     elif name == "small-cnn":
-        _small_cnn(size, pixels, channels)
+        _add_small_cnn(size, pixels, channels)
     elif name in _SMALL_RESNETS:
-        _small_resnet(size, architecture["width"], _SMALL_RESNETS[name], pixels, channels)
+        _add_small_resnet(size, architecture["width"], _SMALL_RESNETS[name], pixels, channels)
     elif name in _RESNETS:
         _add_resnet(size, *_RESNETS[name], _has_small_stem(architecture, pixels), pixels, channels)
     elif name in _CONVNEXTS:
@@ -144,7 +144,7 @@ def _add_mlp(size: Size, hidden: list[int]) -> None:
     size.features = inputs
 
 
-def _small_cnn(size: Size, pixels: int, channels: int) -> None:
+def _add_small_cnn(size: Size, pixels: int, channels: int) -> None:
     """Add the small convolutional network."""
     area = pixels**2
     for inputs, outputs, divisor in ((channels, 32, 1), (32, 64, 4), (64, 128, 16)):
@@ -157,7 +157,7 @@ def _small_cnn(size: Size, pixels: int, channels: int) -> None:
     size.features = 128
 
 
-def _small_resnet(
+def _add_small_resnet(
     size: Size, width: int, blocks: tuple[int, ...], pixels: int, channels: int
 ) -> None:
     """Add the size of a residual network for small images to `size`."""

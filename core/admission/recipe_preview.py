@@ -14,8 +14,8 @@ from core.database.tables import Model
 from core.errors import InvalidRecipe
 from core.lineage import lineage
 from core.lineage.outlook import build_outlook
-from core.recipe.resolve import Resolved, resolve
-from core.recipe.stored import stored_override
+from core.recipe.resolve import Resolved, resolve_recipe
+from core.recipe.stored import build_stored_override
 from core.requests.actor import Actor, find_model
 
 _WORTH_A_TRY: tuple[tuple[str, RecipePatch], ...] = (
@@ -43,7 +43,7 @@ def plan_recipe(
         NotFound: the caller sees no such model.
         InvalidRecipe: the recipe cannot be used.
     """
-    patch = stored_override(catalogue, override)
+    patch = build_stored_override(catalogue, override)
     with db.read() as session:
         return _resolve_recipe(session, catalogue, find_model(session, actor, model), patch)
 
@@ -58,7 +58,7 @@ def suggest_recipes(
     """
     with db.read() as session:
         row = find_model(session, actor, model)
-        own_recipe = resolve(
+        own_recipe = resolve_recipe(
             catalogue,
             row.scenario,
             row.recipe,
@@ -81,7 +81,7 @@ def _resolve_recipe(
     session: Session, catalogue: Catalogue, model: Model, patch: RecipePatch
 ) -> Resolved:
     """Resolve the recipe of the next task, with all warnings."""
-    resolved = resolve(
+    resolved = resolve_recipe(
         catalogue,
         model.scenario,
         model.recipe,

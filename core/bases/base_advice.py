@@ -75,7 +75,7 @@ class Advice:
         return BaseInvalid(detail, fields=named[:20], extra={"fits": fits})
 
 
-def find_advice(
+def find_fitting_architecture(
     architecture: ArchitectureChoice, image: ImageOut, family: str, shapes: Shapes, expected: Shapes
 ) -> Advice | None:
     """Return the architecture that a file fits if it differs from `expected` in stem or patches

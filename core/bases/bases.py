@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Text, select, true
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
-from core.bases.base_advice import find_advice, get_base_architecture, refuse_pickle
+from core.bases.base_advice import find_fitting_architecture, get_base_architecture, refuse_pickle
 from core.bases.expected_base import select_compared_tensors
 from core.contract.base import ExpectedBase, UploadedFor
 from core.contract.catalogue import Catalogue
@@ -25,12 +25,17 @@ from core.contract.responses.model_change import AskedImage
 from core.database.session import Database
 from core.database.tables import Base, Model
 from core.errors import BaseInvalid, Invalid, NotFound, Unavailable, WrongState
-from core.files.safetensors_header import Tensor, check_expected, check_finite, read_header
+from core.files.safetensors_header import (
+    Tensor,
+    check_expected_tensors,
+    check_finite_tensors,
+    read_header,
+)
 from core.ids import new_id
 from core.lineage import words
 from core.recipe.architecture import complete_architecture as complete
 from core.recipe.base_images import BaseConfig, images_of_base
-from core.recipe.images import Images, images_of
+from core.recipe.images import Images, resolve_images
 from core.requests import idempotency
 from core.requests.actor import Actor
 from core.requests.audit import Entry, record_action
@@ -100,7 +105,7 @@ def parse_architecture(
             fields=[{"field": "config.size", "message": "not that of image_size"}],
         )
     asked_image: AskedImage = {"size": size or config.size or 0, "channels": channels or 0}
-    images = images_of_base(images_of(catalogue, requested, asked_image), config)
+    images = images_of_base(resolve_images(catalogue, requested, asked_image), config)
     # A base belongs to no scenario, and the check needs one.
     return complete(catalogue, "class", requested, images.image), images
 
@@ -125,20 +130,20 @@ def create_base(
     tensors = _read_tensors(path, network)
     _check_fits_architecture(tensors, network)
     limit = settings.max_owner_bytes
-    quota.require_room(db, actor.owner_id, limit, path.stat().st_size)
+    quota.require_storage_room(db, actor.owner_id, limit, path.stat().st_size)
     # Last, because it reads the whole file; the checks above read only its header.
-    check_finite(path, tensors)
+    check_finite_tensors(path, tensors)
     sha256, size = blobs.put_file(path, move=True)
     with db.write() as session:
         # The lock keeps the sweep from deleting the blob between this check and the commit.
-        references.lock_shared(session)
+        references.lock_references_shared(session)
         if not blobs.has(sha256):
             raise Unavailable("The upload was removed before it was registered; send it again.")
         now = db.now(session)
         row = Base(
             id=new_id("bas"),
             owner_id=actor.owner_id,
-            architecture=_uploaded_for(network.architecture, network.images),
+            architecture=_build_uploaded_for(network.architecture, network.images),
             sha256=sha256,
             bytes=size,
             created_at=now,
@@ -147,13 +152,13 @@ def create_base(
         record_action(
             session, actor, Entry("base.create", row.id, {"sha256": sha256, "bytes": size}), now
         )
-        response = _to_json(row)
+        response = _base_to_json(row)
         location = {"Location": f"/v1/bases/{row.id}"}
         stored_response = idempotency.Response(201, location, response)
         idempotency.store_response(session, actor, repeat, stored_response, now)
         # Before `take_room`, which locks the owner's row and therefore comes last.
         session.flush()
-        quota.take_room(session, actor.owner_id, limit, size)
+        quota.take_storage_room(session, actor.owner_id, limit, size)
     return response
 
 
@@ -184,7 +189,7 @@ def get_base(db: Database, actor: Actor, base_id: str) -> BaseOut:
         row = session.get(Base, base_id)
         if row is None or not actor.can_see(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
-        return _to_json(row)
+        return _base_to_json(row)
 
 
 def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> BasePage:
@@ -193,7 +198,9 @@ def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) ->
         query = select(Base).where(actor.filter_visible(Base.owner_id))
         bases: Page[Base] = read_page(session, query, Base.id, limit, cursor, descending=True)
         users = _find_dependent_models(session, bases.rows, actor.filter_visible(Model.owner_id))
-        items: list[ListedBase] = [{**_to_json(row), "models": users[row.id]} for row in bases.rows]
+        items: list[ListedBase] = [
+            {**_base_to_json(row), "models": users[row.id]} for row in bases.rows
+        ]
         return {"items": items, "next_cursor": bases.next_cursor}
 
 
@@ -206,7 +213,7 @@ def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
     """
     with db.write() as session:
         # a new model that names this base either commits first or finds the base gone
-        references.lock_exclusive(session)
+        references.lock_references(session)
         row = session.get(Base, base_id)
         if row is None or not actor.can_see(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
@@ -218,7 +225,7 @@ def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
         session.delete(row)
         data: AuditData = {"sha256": row.sha256, "bytes": row.bytes}
         record_action(session, actor, Entry("base.delete", row.id, data), db.now(session))
-        stored_bytes.mark_outdated(session, row.owner_id)
+        stored_bytes.mark_measurement_outdated(session, row.owner_id)
     # After the commit, since the row still counts as a use of the blob until then.
     delete_unused_digests(db, blobs, [row.sha256])
 
@@ -269,10 +276,10 @@ def _check_fits_architecture(tensors: Sequence[Tensor], network: Network) -> Non
     """
     compared, needed = select_compared_tensors(tensors, network.expected)
     try:
-        check_expected(compared, needed)
+        check_expected_tensors(compared, needed)
     except BaseInvalid as error:
         shapes = {t.name: t.shape for t in compared}
-        fitting = find_advice(
+        fitting = find_fitting_architecture(
             network.architecture,
             network.images.image,
             network.family,
@@ -284,7 +291,7 @@ def _check_fits_architecture(tensors: Sequence[Tensor], network: Network) -> Non
         raise fitting.make_error(error.fields) from None
 
 
-def _uploaded_for(architecture: ArchitectureChoice, images: Images) -> UploadedFor:
+def _build_uploaded_for(architecture: ArchitectureChoice, images: Images) -> UploadedFor:
     stored = {**architecture, "image": images.image}
     return cast(
         UploadedFor,
@@ -292,7 +299,7 @@ def _uploaded_for(architecture: ArchitectureChoice, images: Images) -> UploadedF
     )
 
 
-def _to_json(row: Base) -> BaseOut:
+def _base_to_json(row: Base) -> BaseOut:
     return {
         "id": row.id,
         "sha256": row.sha256,

@@ -27,7 +27,7 @@ def store_base(blobs: Blobs, base: object, image: ImageOut) -> None:
             blobs.put_file(path, move=True)
 
 
-def version_zero(
+def build_version_zero(
     base: str, architecture: ArchitectureChoice, image: ImageOut
 ) -> tuple[StoredPart, Origin, Normalisation]:
     """Return the part of version 0, its origin for the manifest, and its pixel statistics.

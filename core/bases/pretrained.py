@@ -74,7 +74,7 @@ def resolve_weights(
             ImageNet base has another architecture or is not installed.
     """
     if base == imagenet_base.NAME:
-        return _of_imagenet(catalogue, architecture)
+        return _find_imagenet_weights(catalogue, architecture)
     name = architecture.get("model")
     if architecture["name"] != "timm" or not isinstance(name, str):
         raise _make_base_error(
@@ -98,7 +98,7 @@ def resolve_weights(
     return weights
 
 
-def _of_imagenet(catalogue: Catalogue, architecture: ArchitectureChoice) -> Pretrained:
+def _find_imagenet_weights(catalogue: Catalogue, architecture: ArchitectureChoice) -> Pretrained:
     """Return the weights of the ImageNet base."""
     if architecture != imagenet_base.ARCHITECTURE:
         message = (
@@ -107,19 +107,21 @@ def _of_imagenet(catalogue: Catalogue, architecture: ArchitectureChoice) -> Pret
             f"{json.dumps(architecture)}."
         )
         raise Invalid(message, fields=[{"field": "base", "message": message}])
-    problem = imagenet_base.find_problem()
+    problem = imagenet_base.find_base_problem()
     if problem:
         raise _make_base_error(f"{imagenet_base.NAME} cannot be had here: {problem}.")
     return imagenet_base.describe_weights(catalogue["pretrained"][imagenet_base.MODEL])
 
 
-def require_room(db: Database, actor: Actor, weights: Pretrained, terms: Terms) -> None:
+def require_room_for_weights(db: Database, actor: Actor, weights: Pretrained, terms: Terms) -> None:
     """Check that the owner has room for the weights, by their approximate bytes.
 
     Raises:
         StorageFull, BodyTooLarge: the owner has no room.
     """
-    quota.require_room(db, actor.owner_id, terms.max_owner_bytes, FLOAT_BYTES * weights.parameters)
+    quota.require_storage_room(
+        db, actor.owner_id, terms.max_owner_bytes, FLOAT_BYTES * weights.parameters
+    )
 
 
 def add_version_or_job(
@@ -143,15 +145,17 @@ def add_version_or_job(
     """
     session, now = transaction.session, transaction.now
     # First, so that a stored blob is not deleted between the look-up and the commit.
-    references.lock_shared(session)
+    references.lock_references_shared(session)
     stored = session.get(Weights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
         part, origin = version_zero.build_weights_part(weights, stored)
-        start = version_zero.Start([part], origin, version_zero.find_statistics(weights, model))
+        start = version_zero.Start(
+            [part], origin, version_zero.find_pixel_statistics(weights, model)
+        )
         mover = Mover("create", transaction.actor.key_id)
         seed = int(recipe.get("seed", 0))
-        version_zero.add_version(session, model, start, mover, seed=seed, now=now)
-        quota.take_room(session, model.owner_id, terms.max_owner_bytes, part.bytes)
+        version_zero.add_version_zero(session, model, start, mover, seed=seed, now=now)
+        quota.take_storage_room(session, model.owner_id, terms.max_owner_bytes, part.bytes)
         return
     # The ImageNet base comes from an installed package, so it needs no Hub.
     if not terms.hub and weights.repository != imagenet_base.NAME:
@@ -163,7 +167,7 @@ def add_version_or_job(
     text = (
         f"Accepted: the weights {weights.name} of {weights.repository} are fetched, for version 0."
     )
-    job_log.add_line(session, job.id, ("info", text), now)
+    job_log.add_log_line(session, job.id, ("info", text), now)
     record_creation(session, job, now)
     session.flush()
     quota.take_job_room(session, model.owner_id, terms.max_open_jobs)

@@ -93,7 +93,7 @@ def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
     }
 
 
-def list_images(
+def list_compared_images(
     blobs: Blobs, pair: Pair, *, kind: FlipKind, label: str | None, limit: int, cursor: str | None
 ) -> ComparedImagePage:
     """Return a page of images that flipped, or that both versions get wrong, by task and number.
@@ -116,7 +116,7 @@ def list_images(
     items: list[ComparedImage] = []
     more = False
     for predictions in read_predictions(blobs, pair, words):
-        rows = _find_rows(predictions, kind, label, words)
+        rows = _find_image_rows(predictions, kind, label, words)
         total += len(rows)
         for row in rows.tolist():
             if (predictions.task.number, row) <= after:
@@ -253,7 +253,7 @@ def _list_confused_pairs(
     ]
 
 
-def _find_rows(
+def _find_image_rows(
     predictions: Said, kind: FlipKind, label: str | None, words: Vocabulary
 ) -> np.ndarray:
     """Return the numbers of the images of this kind, ascending."""

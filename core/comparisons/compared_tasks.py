@@ -132,7 +132,9 @@ class Vocabulary:
         return number
 
 
-def find_pair(db: Database, actor: Actor, model: str, a: str, b: str, task: int | None) -> Pair:
+def find_version_pair(
+    db: Database, actor: Actor, model: str, a: str, b: str, task: int | None
+) -> Pair:
     """Return the two versions and the tasks that both cover, or `task` alone.
 
     Args:
@@ -171,13 +173,13 @@ def find_pair(db: Database, actor: Actor, model: str, a: str, b: str, task: int 
         return Pair(owner.id, owner.scenario, classes, sides[0], sides[1], compared, left_out)
 
 
-def run_with_retry(
+def run_without_deleted_tasks(
     db: Database, actor: Actor, pair: Pair, task: int | None, use: Callable[[Pair], Used]
 ) -> Used:
     """Return the result of `use`, and retry with the remaining tasks if data was deleted.
 
     Raises:
-        NotFound, Gone, AnswersMissing: see `find_pair`; no task remains.
+        NotFound, Gone, AnswersMissing: see `find_version_pair`; no task remains.
         StoreCorrupt: a file is damaged; the message says which one and what to do.
     """
     while True:
@@ -185,7 +187,7 @@ def run_with_retry(
             with guard_model_files(db, actor, pair.model):
                 return use(pair)
         except StoreCorrupt:
-            remaining = find_pair(
+            remaining = find_version_pair(
                 db, actor, pair.model, str(pair.a.number), str(pair.b.number), task
             )
             # The same tasks are still there, so the file is really damaged.
@@ -274,10 +276,10 @@ def _require_held_out(model: Model, task: Task | None, number: int) -> None:
             f"The data of task {number} was deleted on {format_rfc3339(task.data_deleted_at)}."
         )
     if task.held_out_deleted_at is not None:
-        raise Gone(_explain_gone(model, task))
+        raise Gone(_explain_deleted_predictions(model, task))
 
 
-def _explain_gone(model: Model, task: Task) -> str:
+def _explain_deleted_predictions(model: Model, task: Task) -> str:
     """Say why the predictions on a task are not retained."""
     why = (
         'the model keeps counts of held-out images alone ("held_out": "counts")'
@@ -329,7 +331,7 @@ def _build_left_out(
             "task": number,
             "reason": "counts_only",
             "versions": [],
-            "detail": _explain_gone(model, task),
+            "detail": _explain_deleted_predictions(model, task),
         }
     pairs = list(zip(sides, cells, strict=True))
     unmeasured = sorted({side.number for side, of in pairs if number not in of})

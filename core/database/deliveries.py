@@ -116,7 +116,7 @@ def _append_event(session: Session, event: _Event) -> None:
     session.info.setdefault(_RECORDED, []).append(event)
 
 
-def write_recorded(session: Session) -> None:
+def write_recorded_deliveries(session: Session) -> None:
     """Write the recorded events as deliveries to each webhook that wants them.
 
     Call this last before the commit.
@@ -137,7 +137,7 @@ def write_recorded(session: Session) -> None:
         query.with_for_update(key_share=True).execution_options(populate_existing=True)
     ).all()
     owners = {hook.owner_id for hook in hooks}
-    room = {owner: MAX_PENDING - count_pending(session, owner) for owner in owners}
+    room = {owner: MAX_PENDING - count_pending_deliveries(session, owner) for owner in owners}
     names = _read_model_names(session, {one.model_id for one in recorded})
     payloads = [_build_payload(one, names.get(one.model_id, "")) for one in recorded]
     for hook in hooks:
@@ -148,10 +148,10 @@ def write_recorded(session: Session) -> None:
                 hook.dropped += 1
                 continue
             room[hook.owner_id] -= 1
-            add_for_webhook(session, hook, one.type, payload, one.at, model_id=one.model_id)
+            add_webhook_delivery(session, hook, one.type, payload, one.at, model_id=one.model_id)
 
 
-def add_for_webhook(
+def add_webhook_delivery(
     session: Session,
     hook: Webhook,
     type: str,
@@ -179,14 +179,14 @@ def add_for_webhook(
     return row
 
 
-def test_payload(hook: Webhook, now: float) -> str:
+def build_test_payload(hook: Webhook, now: float) -> str:
     """Return the payload of a test delivery."""
     return _encode_payload(
         {"type": TEST, "timestamp": _format_rfc3339(now), "data": {"webhook": hook.id}}
     )
 
 
-def count_pending(session: Session, owner_id: str) -> int:
+def count_pending_deliveries(session: Session, owner_id: str) -> int:
     """Return the number of an owner's waiting deliveries."""
     return session.scalar(select(func.count()).where(Delivery.owner_id == owner_id, WAITS)) or 0
 

@@ -17,12 +17,12 @@ Level = Literal["info", "warning", "error"]
 Line = tuple[Level, str]
 
 
-def add_line(session: Session, job_id: str, line: Line, now: float) -> None:
+def add_log_line(session: Session, job_id: str, line: Line, now: float) -> None:
     """Write a line in the caller's transaction."""
     session.add(Event(job_id=job_id, type="log", data=build_log_data(line), at=now))
 
 
-def lines_of_task(task: Task) -> list[Line]:
+def list_batch_lines(task: Task) -> list[Line]:
     """Return the first lines of a job's log: the submitted batch, and warnings about it."""
     named = f" ({task.name})" if task.name else ""
     counts_text = _format_counts(sum(task.classes.values()), len(task.classes))
@@ -33,7 +33,7 @@ def lines_of_task(task: Task) -> list[Line]:
     return [("info", accepted), *(("warning", str(text)) for text in task.warnings)]
 
 
-def line_to_check(job: Job, images: int, classes: int) -> Line:
+def build_check_line(job: Job, images: int, classes: int) -> Line:
     """Return the first line of a job that checks a batch and learns nothing."""
     counts_text = _format_counts(images, classes)
     text = (

@@ -76,7 +76,7 @@ def change_state(
         job.finished_at = job.rung_at = None
     log_line = job_log.build_state_line(job, former_state, action, data or {})
     if log_line is not None:
-        job_log.add_line(session, job.id, log_line, now)
+        job_log.add_log_line(session, job.id, log_line, now)
     _record_state(session, job, data or {}, now)
     return state
 

@@ -1,9 +1,9 @@
 """Measurements of a version as rows: one for each figure, and one more if it is given by task.
 
-A job's result and the manifest in a response have each figure as one document. `build_rows` takes
-it apart, and `build_documents` puts it together again. The figures of many versions can thus be
-read without the part that grows with the tasks. `ROW` has figures derived from the version's own
-row of the accuracy matrix; it is not in the manifest.
+A job's result and the manifest in a response have each figure as one document.
+`build_measurement_rows` takes it apart, and `build_measurement_documents` puts it together again.
+The figures of many versions can thus be read without the part that grows with the tasks. `ROW` has
+figures derived from the version's own row of the accuracy matrix; it is not in the manifest.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -70,7 +70,7 @@ class Measured:
     detail: Any = None
 
 
-def build_rows(figures: Figures, without: Collection[int] = ()) -> list[Measured]:
+def build_measurement_rows(figures: Figures, without: Collection[int] = ()) -> list[Measured]:
     """Return measurement rows of these figures; a figure that is null or missing has none.
 
     Args:
@@ -96,7 +96,7 @@ def build_rows(figures: Figures, without: Collection[int] = ()) -> list[Measured
     return result
 
 
-def build_documents(rows: Iterable[Measured]) -> dict[str, Any]:
+def build_measurement_documents(rows: Iterable[Measured]) -> dict[str, Any]:
     """Return the documents that these rows of one version come from, by name."""
     summaries: dict[str, Any] = {}
     by_task: dict[str, dict[str, Any]] = {}
@@ -120,7 +120,9 @@ def remove_figures(manifest: Manifest) -> Manifest:
     return manifest.model_copy(update=dict.fromkeys(manifest.model_fields_set & set(NAMES)))
 
 
-def insert_rows(session: Session, model_id: str, version: int, rows: Iterable[Measured]) -> None:
+def insert_measurement_rows(
+    session: Session, model_id: str, version: int, rows: Iterable[Measured]
+) -> None:
     """Write the measurement rows of a version."""
     of = {"model_id": model_id, "version": version}
     values = [
@@ -147,7 +149,9 @@ def read_version_measurements(
     for version, name, *texts in session.execute(by_task):
         details = zip(*parse_lists(texts), strict=True)
         rows_by_version[version] += [Measured(name, task, None, detail) for task, detail in details]
-    return {number: build_documents(of_one) for number, of_one in rows_by_version.items()}
+    return {
+        number: build_measurement_documents(of_one) for number, of_one in rows_by_version.items()
+    }
 
 
 def _split_document(name: str, document: Any) -> tuple[Any, dict[str, Any]]:

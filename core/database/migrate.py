@@ -1,8 +1,8 @@
 """Schema migrations: bring the schema up to date, or report that it is not.
 
 The embedded launcher calls `upgrade_schema`. At scale, an operator runs `perennial migrate` once,
-and every process calls `require_current` before it serves. Two concurrent starts are safe: the
-second waits for the lock of the first and then finds nothing to do. Alembic is loaded only to
+and every process calls `require_current_schema` before it serves. Two concurrent starts are safe:
+the second waits for the lock of the first and then finds nothing to do. Alembic is loaded only to
 migrate, because comparing two revisions does not need its 11 MB in every process.
 
 Before version 0.1.0 there were 35 migrations, 0001 to 0035. `0001_initial` makes the schema that
@@ -47,7 +47,7 @@ def _read_revisions() -> dict[str, str | None]:
 
 
 @cache
-def find_head() -> str:
+def find_head_revision() -> str:
     """Return the revision that this code needs.
 
     Raises:
@@ -129,10 +129,10 @@ def prepare_upgrade(connection: Connection, backups: Path | None) -> Path | None
     begun an exclusive transaction, so that nothing is written between copy and upgrade.
     """
     revision = _read_revision(connection)
-    if revision in (None, find_head()):
+    if revision in (None, find_head_revision()):
         return None
-    _require_known(revision)
-    name = f"before-{find_head()}"
+    _require_known_schema(revision)
+    name = f"before-{find_head_revision()}"
     copy = backups and copy_before_upgrade(connection.engine.url, backups, name)
     if revision == FORMER[-1]:
         # Nothing else differs, which `tests/migrations/test_former_data.py` shows.
@@ -140,24 +140,24 @@ def prepare_upgrade(connection: Connection, backups: Path | None) -> Path | None
     return copy
 
 
-def require_current(db: Database) -> None:
+def require_current_schema(db: Database) -> None:
     """Check that the schema is the one that this code needs.
 
     Raises:
         SchemaOutdated: the schema is older, missing, or of a newer release.
     """
-    revision, needed = read_revision(db), find_head()
+    revision, needed = read_revision(db), find_head_revision()
     if revision == needed:
         return
     if revision is not None:
-        _require_known(revision)
+        _require_known_schema(revision)
     raise SchemaOutdated(
         f"The database schema is {revision or 'empty'}, this code needs {needed}: "
         "run `perennial migrate` first."
     )
 
 
-def _require_known(revision: str | None) -> None:
+def _require_known_schema(revision: str | None) -> None:
     """Check that this code can upgrade a schema.
 
     Raises:
@@ -172,6 +172,6 @@ def _require_known(revision: str | None) -> None:
     # A revision that this code does not know can only come from a later release.
     if revision != FORMER[-1] and revision not in _read_revisions():
         raise SchemaOutdated(
-            f"The database schema {revision} is newer than this code ({find_head()}): "
+            f"The database schema {revision} is newer than this code ({find_head_revision()}): "
             "run the release that made it, or a later one, and its `perennial migrate`."
         )

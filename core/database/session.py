@@ -95,7 +95,7 @@ class Database:
                     "options": f"-c statement_timeout={round(statement_s * 1000)}",
                 },
             )
-            _bound_silence(self.engine, statement_s + SILENCE_S)
+            _limit_waiting(self.engine, statement_s + SILENCE_S)
         else:
             raise ValueError(
                 f"Unknown database {self.dialect!r}: use sqlite or postgresql+psycopg."
@@ -109,7 +109,7 @@ class Database:
             if self.dialect == "sqlite":
                 session.connection(execution_options={"perennial_begin": "IMMEDIATE"})
             yield session  # leaving the block by an exception closes the session, which rolls back
-            owner_events.write_recorded(session)
+            owner_events.write_recorded_events(session)
             session.commit()
 
     @contextmanager
@@ -172,7 +172,7 @@ def is_outage(error: BaseException) -> bool:
     return type(error).__name__ in {"OperationalError", "InterfaceError"} and not wrong
 
 
-def is_full(error: BaseException) -> bool:
+def is_database_full(error: BaseException) -> bool:
     """Return True if a database error means that its disk is full."""
     original = getattr(error, "orig", None)
     return (
@@ -181,7 +181,7 @@ def is_full(error: BaseException) -> bool:
     )
 
 
-def _bound_silence(engine: Engine, seconds: float) -> None:
+def _limit_waiting(engine: Engine, seconds: float) -> None:
     """Limit every wait for PostgreSQL, since libpq itself waits for ever."""
     from core.database.patience import PatientConnection  # psycopg is not needed for SQLite
 

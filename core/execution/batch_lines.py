@@ -29,10 +29,14 @@ def describe_decoded(made: Ingested) -> list[Line]:
         else "none held out to measure"
     )
     summary: Line = ("info", f"Decoded {content}: {made.n_train:,} to learn from, {held_out}.")
-    return [summary, *left_out(made.report), *(("warning", text) for text in made.warnings)]
+    return [
+        summary,
+        *list_left_out_lines(made.report),
+        *(("warning", text) for text in made.warnings),
+    ]
 
 
-def left_out(report: Mapping[str, Any]) -> list[Line]:
+def list_left_out_lines(report: Mapping[str, Any]) -> list[Line]:
     """Return the log lines of a report (`core.ingest.ingest`): rejected and ignored images."""
     log_lines: list[Line] = []
     count = int(report.get("rejected_count") or 0)
@@ -57,8 +61,8 @@ def left_out(report: Mapping[str, Any]) -> list[Line]:
 
 def log_report(session: Session, job_id: str, report: Mapping[str, Any], now: float) -> None:
     """Write the lines of a report to the log, in the caller's transaction."""
-    for log_line in left_out(report):
-        job_log.add_line(session, job_id, log_line, now)
+    for log_line in list_left_out_lines(report):
+        job_log.add_log_line(session, job_id, log_line, now)
 
 
 def _list_examples(rejected: Sequence[Mapping[str, Any]], count: int) -> str:

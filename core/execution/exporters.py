@@ -27,11 +27,11 @@ def has_packages() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in PACKAGES)
 
 
-def report_worker(db: Database, worker: str) -> None:
+def report_exporting_worker(db: Database, worker: str) -> None:
     """Report that this worker can export, if it can."""
     if has_packages():
         with db.write() as session:
-            exporters.record_worker(session, worker, db.now(session))
+            exporters.record_exporting_worker(session, worker, db.now(session))
 
 
 def take_export_turn(db: Database, claim: Claim, limit: int) -> None:
@@ -43,7 +43,7 @@ def take_export_turn(db: Database, claim: Claim, limit: int) -> None:
     """
     with db.write() as session:
         lock_claimed_job(session, claim)
-        references.lock_exclusive(
+        references.lock_references(
             session
         )  # one at a time, so that jobs of the same moment see each other
         # The fence excludes an earlier attempt that died while it was exporting.

@@ -61,7 +61,7 @@ def read_requested_export(db: Database, claim: Claim) -> Wanted:
         damage.refuse_marked_parts(
             session, version, {Blobs.make_key(sha256): name for name, _, sha256 in parts}
         )
-        held_out = _held_out(session, version)
+        held_out = _list_held_out_datasets(session, version)
         return Wanted(
             version.id,
             version.number,
@@ -76,7 +76,7 @@ def read_requested_export(db: Database, claim: Claim) -> Wanted:
         )
 
 
-def _held_out(session: Session, version: Version) -> list[tuple[int, str]]:
+def _list_held_out_datasets(session: Session, version: Version) -> list[tuple[int, str]]:
     """Return the held-out datasets of the newest tasks of the version, as (task, digest)."""
     query = (
         select(Task.number, Task.held_out_sha256)

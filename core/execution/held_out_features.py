@@ -36,7 +36,7 @@ class StoredFeatures:
     path: Path
 
 
-def make_key(held_out: str, parts: Iterable[tuple[str, str]]) -> str:
+def digest_feature_inputs(held_out: str, parts: Iterable[tuple[str, str]]) -> str:
     """Return a digest of everything that features of held-out images depend on.
 
     Args:
@@ -81,5 +81,5 @@ def write_features(
         # Equal bytes are one blob, which counts once.
         size += 0 if task.features_sha256 == features.sha256 else features.bytes
         task.features_sha256, task.features_bytes = features.sha256, features.bytes
-        task.features_key = make_key(task.held_out_sha256, listed)
+        task.features_key = digest_feature_inputs(task.held_out_sha256, listed)
     return size

@@ -75,7 +75,7 @@ def expected_costs(session: Session, job: Job, phase: str) -> tuple[dict[str, fl
     if last is None:
         return {name: usual[name] for name in phases}, False
     costs, recipe, images = last
-    by_images = _bounded_ratio(_images_of(session, job.task_id), images)
+    by_images = _bounded_ratio(_count_task_images(session, job.task_id), images)
     ratios = dict.fromkeys(BY_IMAGES, by_images)
     ratios["train"] = _bounded_ratio(
         by_images * float(job.recipe.get("epochs", 1)), float(recipe.get("epochs", 1))
@@ -119,11 +119,11 @@ def _read_comparable_job(
         costs = Progress.from_json(progress or {}).costs
         # Phases of another method may take far more or less time.
         if costs and recipe.get("method") == method:
-            return costs, recipe, _images_of(session, task_id)
+            return costs, recipe, _count_task_images(session, task_id)
     return None
 
 
-def _images_of(session: Session, task_id: str | None) -> int:
+def _count_task_images(session: Session, task_id: str | None) -> int:
     classes = (
         None if task_id is None else session.scalar(select(Task.classes).where(Task.id == task_id))
     )

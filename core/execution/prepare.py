@@ -24,10 +24,10 @@ from core.database.session import Database
 from core.database.tables import Model, Part, Result, Task, Version
 from core.errors import Invalid, StoreCorrupt
 from core.execution import snapshots
-from core.execution.held_out_features import BACKBONE, make_key
+from core.execution.held_out_features import BACKBONE, digest_feature_inputs
 from core.execution.parent_parts import read_own_parts, read_parts
-from core.execution.totals import is_covered
-from core.execution.totals import make_key as make_totals_key
+from core.execution.totals import digest_covered_parts as make_totals_key
+from core.execution.totals import is_covered_by_totals
 from core.ingest.answers import Place, unseal_file
 from core.ingest.findings.traces import read_traces
 from core.jobs.fence import Claim, lock_claimed_job
@@ -35,7 +35,7 @@ from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.sure import choose_sure_threshold
 from core.recipe.catalogue import load_catalogue
-from core.recipe.resolve import resolve
+from core.recipe.resolve import resolve_recipe
 from core.retention import damage, retention
 from core.retention.damage import Marks
 from core.settings import Settings
@@ -94,7 +94,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             *(of.sha256 for of in stored_answers.values()),
             *([totals] if totals else []),
         }
-        marked = damage.find_marked(session, derived)
+        marked = damage.find_marked_digests(session, derived)
         totals = None if totals in marked else totals
         stored_answers = {
             number: of for number, of in stored_answers.items() if of.sha256 not in marked
@@ -104,14 +104,14 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             part.sha256
             for of in parts.values()
             for part in of
-            if part.deleted_at is None and (totals is None or not is_covered(part))
+            if part.deleted_at is None and (totals is None or not is_covered_by_totals(part))
         ]
         # Learning from damaged parts would carry the damage into every later version.
         damage.refuse_marked_objects(
             session, model.id, map(Blobs.make_key, [task.train_sha256, *digests])
         )
     catalogue = load_catalogue(settings)
-    recipe = resolve(
+    recipe = resolve_recipe(
         catalogue,
         model.scenario,
         job_recipe,
@@ -146,11 +146,11 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             ],
             erased_tasks=erased_tasks,
             held_out_stays=model.held_out != retention.COUNTS,
-            parent=_local_parent(blobs, parent, parts[parent.id], totals),
+            parent=_fetch_parent(blobs, parent, parts[parent.id], totals),
             base=_fetch_version(blobs, base, parts[base.id]),
             snapshot=snapshot,
             data=report.get("data"),
-            settled=_list_settled(report),
+            settled=_list_settled_findings(report),
             sure_from=None if promise is None else promise["threshold"],
             out=folder / "out",
             threads=settings.threads,
@@ -163,7 +163,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
     return path
 
 
-def _list_settled(report: BatchReport) -> list[FindingKind]:
+def _list_settled_findings(report: BatchReport) -> list[FindingKind]:
     """Return findings that no longer hold a batch: a person accepted them, or sent the batch with
     them."""
     settled_kinds: set[FindingKind] = (
@@ -200,7 +200,7 @@ def _find_totals(model: Model, parent: Version, parts: list[Part], recipe: Recip
     return model.totals_sha256
 
 
-def _local_parent(
+def _fetch_parent(
     blobs: Blobs, parent: Version, parts: list[Part], totals: str | None
 ) -> SpecVersion:
     """Return the parent with its parts as local files, and totals in place of the parts they sum
@@ -208,7 +208,9 @@ def _local_parent(
     path = None if totals is None else _fetch_if_sound(blobs, totals)
     if path is None:
         return _fetch_version(blobs, parent, parts)
-    local = _fetch_version(blobs, parent, [part for part in parts if not is_covered(part)])
+    local = _fetch_version(
+        blobs, parent, [part for part in parts if not is_covered_by_totals(part)]
+    )
     totals_part = LocalPart(name=TOTALS, type=TOTALS, path=path)
     return local.model_copy(update={"parts": [*local.parts, totals_part]})
 
@@ -235,7 +237,7 @@ def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Pat
         classes=sorted(task.classes),
         train=blobs.fetch_file(train_sha256),
         paths=_write_paths(traces, folder),
-        held_out=_held_out(blobs, task),
+        held_out=_fetch_held_out(blobs, task),
         traces=traces,
     )
 
@@ -244,7 +246,7 @@ def _fetch_earlier_task(
     blobs: Blobs, task: Task, answers: StoredAnswers | None, features: str | None, folder: Path
 ) -> EarlierTask:
     """Return a task that the parent was taught, with its stored predictions and features."""
-    held_out = _held_out(blobs, task)
+    held_out = _fetch_held_out(blobs, task)
     is_kept = held_out is not None
     return EarlierTask(
         number=task.number,
@@ -266,7 +268,7 @@ def _find_features(tasks: list[Task], parts: list[Part]) -> dict[int, str]:
         for task in tasks
         if task.features_sha256 is not None
         and task.held_out_sha256 is not None
-        and task.features_key == make_key(task.held_out_sha256, backbone)
+        and task.features_key == digest_feature_inputs(task.held_out_sha256, backbone)
     }
 
 
@@ -307,7 +309,7 @@ def _read_answers(blobs: Blobs, stored: StoredAnswers, folder: Path) -> Path | N
     return path
 
 
-def _held_out(blobs: Blobs, task: Task) -> Path | None:
+def _fetch_held_out(blobs: Blobs, task: Task) -> Path | None:
     gone = task.held_out_sha256 is None or task.held_out_deleted_at or task.data_deleted_at
     if gone or not task.n_held_out or task.held_out_sha256 is None:
         return None

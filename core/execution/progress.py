@@ -76,7 +76,7 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
             if isinstance(event, AliveEvent):
                 continue
             if isinstance(event, DataEvent):
-                _keep_report(session, claim, event)
+                _store_findings(session, claim, event)
                 continue
             # A loss that diverges must still be reported.
             content = replace_non_finite(event.dump_content())
@@ -88,12 +88,12 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
                 rows.append({"type": "progress", "data": content})
             else:
                 rows.append({"type": event.event, "data": content})
-            if isinstance(event, ProgressEvent) and _is_told(event):
+            if isinstance(event, ProgressEvent) and _is_epoch_logged(event):
                 rows.append(event)
         if newest is not before:
             newest = _add_speed(before, newest, now)
-        if newest.phase is not None and (rows or _is_quiet(before, now)):
-            newest = _of_the_job(session, job, claim, before, newest, now)
+        if newest.phase is not None and (rows or _is_sign_due(before, now)):
+            newest = _complete_progress(session, job, claim, before, newest, now)
             if progress_data is None and newest.done != before.done:
                 progress_data = {"phase": newest.phase}
                 rows.append({"type": "progress", "data": progress_data})
@@ -107,7 +107,9 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
         # The speed is that of training, even if another phase has begun already.
         speed = newest.images_per_s or before.images_per_s
         event_rows = [
-            _log_row(_epoch_line(row, speed)) if isinstance(row, ProgressEvent) else row
+            _build_log_row(_format_epoch_line(row, speed))
+            if isinstance(row, ProgressEvent)
+            else row
             for row in rows
         ]
         if event_rows:
@@ -117,12 +119,12 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
             )
 
 
-def _is_quiet(before: Progress, now: float) -> bool:
+def _is_sign_due(before: Progress, now: float) -> bool:
     """Return True if nothing was written for `SIGN_S` seconds."""
     return before.heard_at is None or now - before.heard_at >= SIGN_S
 
 
-def _of_the_job(
+def _complete_progress(
     session: Session, job: Job, claim: Claim, before: Progress, newest: Progress, now: float
 ) -> Progress:
     """Return the newest progress with costs of phases, share of the whole job and time left."""
@@ -134,7 +136,7 @@ def _of_the_job(
     return job_share.add_share_done(before, newest)
 
 
-def _keep_report(session: Session, claim: Claim, event: DataEvent) -> None:
+def _store_findings(session: Session, claim: Claim, event: DataEvent) -> None:
     """Store a process's findings in the images of its batch in the task's report."""
     # Locked and read again: a person may accept a finding in the same report meanwhile.
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
@@ -144,7 +146,7 @@ def _keep_report(session: Session, claim: Claim, event: DataEvent) -> None:
     }
 
 
-def _is_told(event: ProgressEvent) -> bool:
+def _is_epoch_logged(event: ProgressEvent) -> bool:
     """Return True for a report that ends an epoch which the log reports: every n-th, and the
     last."""
     epoch, epochs = event.epoch, event.epochs
@@ -155,11 +157,11 @@ def _is_told(event: ProgressEvent) -> bool:
     return epoch == epochs or epoch % math.ceil(epochs / EPOCH_LINES) == 0
 
 
-def _log_row(line: job_log.Line) -> _Row:
+def _build_log_row(line: job_log.Line) -> _Row:
     return {"type": "log", "data": job_log.build_log_data(line)}
 
 
-def _epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Line:
+def _format_epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Line:
     phrases = [f"Epoch {event.epoch:,} of {event.epochs:,}"]
     if event.loss is not None:
         phrases.append(f"loss {event.loss:.4g}")

@@ -72,7 +72,7 @@ def read_anytime(folder: Path) -> ResultFolder[AnytimeResult]:
 def _read_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
     try:
         text = (folder / "result.json").read_text()
-        document = kind.from_json(json.loads(text, parse_constant=_not_finite))
+        document = kind.from_json(json.loads(text, parse_constant=_replace_non_finite))
     except (FileNotFoundError, ValidationError) as error:
         raise ValueError(
             f"The job left no complete result: {type(error).__name__} {error}."
@@ -84,7 +84,7 @@ def _read_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
     return ResultFolder(document, parts, folder)
 
 
-def _not_finite(_name: str) -> None:
+def _replace_non_finite(_name: str) -> None:
     """Return None in place of NaN and infinities, which JSON does not have."""
 
 

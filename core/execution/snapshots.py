@@ -110,17 +110,17 @@ def register_snapshot(
             )
             # A snapshot is progress, and only losses without progress count against a job.
             job.strikes = 0
-            job.resume_on = _resume_on(job, claim)
+            job.resume_on = _choose_resume_device(job, claim)
             session.add(Event(job_id=job.id, type="snapshot", data=where, at=db.now(session)))
     except LeaseLost:
         for name in files:  # no other claim uses these objects, and they were never registered
             store.delete(key + name)
         raise
     hit_failpoint("snapshot-registered")
-    drop_older(store, build_snapshot_prefix(claim.job_id), claim.fence, number)
+    delete_older_states(store, build_snapshot_prefix(claim.job_id), claim.fence, number)
 
 
-def _resume_on(job: Job, claim: Claim) -> str | None:
+def _choose_resume_device(job: Job, claim: Claim) -> str | None:
     """Return the kind of device on which the job must resume from this snapshot.
 
     None if the recipe leaves that open, or the worker does not say what it ran on.
@@ -159,7 +159,7 @@ def upload_files(store: Store, key: str, files: Sequence[Path]) -> dict[str, tup
     return stored
 
 
-def drop_older(store: Store, prefix: str, fence: int, number: int) -> None:
+def delete_older_states(store: Store, prefix: str, fence: int, number: int) -> None:
     """Delete everything that a job stored under `prefix` before this state, registered or not."""
     # Listed to the end first, since deletions could disturb the listing.
     for info in list(store.list(prefix)):
@@ -181,7 +181,7 @@ def fetch_snapshot(db: Database, store: Store, claim: Claim, folder: Path) -> Pa
         return None
     # Another recipe or parent would end in other bits than an undisturbed job.
     if not fits:
-        _leave_out(db, claim, "it was made by another recipe, parent or format")
+        _skip_snapshot(db, claim, "it was made by another recipe, parent or format")
         return None
     folder.mkdir(parents=True)
     try:
@@ -196,16 +196,16 @@ def fetch_snapshot(db: Database, store: Store, claim: Claim, folder: Path) -> Pa
             if digest.hexdigest() != sha256:
                 raise StoreCorrupt(f"{snapshot.key}{name} has another digest than was registered.")
     except StoreCorrupt as error:
-        _leave_out(db, claim, error.detail)
+        _skip_snapshot(db, claim, error.detail)
         return None
     return folder
 
 
-def _leave_out(db: Database, claim: Claim, why: str) -> None:
+def _skip_snapshot(db: Database, claim: Claim, why: str) -> None:
     """Log that the snapshot is unusable, and let the job run on any device."""
     with db.write() as session:
         job = lock_claimed_job(session, claim)
         # Without a snapshot, nothing ties the job to the kind of device that it began on.
         job.resume_on = None
         text = f"The snapshot is unusable, the task is learned again: {why}"
-        job_log.add_line(session, job.id, ("warning", text), db.now(session))
+        job_log.add_log_line(session, job.id, ("warning", text), db.now(session))

@@ -29,15 +29,15 @@ class StoredTotals:
     path: Path
 
 
-def is_covered(part: Part) -> bool:
+def is_covered_by_totals(part: Part) -> bool:
     """Return True for a part that totals represent."""
     return part.type in PER_TASK and part.deleted_at is None
 
 
-def make_key(parts: Iterable[Part]) -> str:
+def digest_covered_parts(parts: Iterable[Part]) -> str:
     """Return a digest of the parts of a version and its ancestors that totals stand for."""
     # Deleted features change the key, so that totals with them are never used again.
-    covered = sorted((part.name, part.sha256) for part in parts if is_covered(part))
+    covered = sorted((part.name, part.sha256) for part in parts if is_covered_by_totals(part))
     return hashlib.sha256(json.dumps(covered).encode()).hexdigest()
 
 
@@ -59,5 +59,5 @@ def write_totals(model: Model, stored: StoredTotals, parts: Iterable[Part]) -> i
         Number of added bytes.
     """
     model.totals_sha256, model.totals_bytes = stored.sha256, stored.bytes
-    model.totals_key = make_key(parts)
+    model.totals_key = digest_covered_parts(parts)
     return stored.bytes

@@ -39,7 +39,7 @@ from core.ingest.layout import parse_stored_reading
 from core.ingest.limits import Limits
 from core.jobs.fence import Claim, lock_claimed_job
 from core.packaged import imagenet_base, packaged_base
-from core.recipe.passes import pass_of
+from core.recipe.passes import find_pass
 from core.retention import damage, references
 from core.retention.damage import Marks
 from core.settings import Settings
@@ -96,7 +96,7 @@ def validate_archive(
     hit_failpoint("ingest-stored")
     with db.write() as session:
         # Until the transaction ends, no sweep deletes the blobs that it is about to name.
-        references.lock_shared(session)
+        references.lock_references_shared(session)
         for sha256, path in zip(digests, files, strict=True):
             if not blobs.has(sha256):  # it was deleted as unused after it was stored
                 blobs.put_file(path)
@@ -106,11 +106,11 @@ def validate_archive(
         archive_key = task.archive_key
         now = db.now(session)
         for log_line in batch_lines.describe_decoded(made):
-            job_log.add_line(session, job.id, log_line, now)
+            job_log.add_log_line(session, job.id, log_line, now)
         change_state(session, job, Action.START, now)
         session.flush()
         size = sum(path.stat().st_size for path in files)
-        stored_bytes.add_size(session, job.owner_id, size)
+        stored_bytes.add_stored_bytes(session, job.owner_id, size)
     hit_failpoint("ingest-committed")
     forget_archive(db, store, task.id, archive_key)
 
@@ -181,7 +181,9 @@ def advise_small_base(base: ModelBase, size: int, made: Ingested) -> list[str]:
     if base != imagenet_base.NAME or small <= _SMALL_SHARE * images:
         return []
     small_size = packaged_base.load_description().size
-    saved = pass_of(base, size).forward_s - pass_of(packaged_base.PACKAGED, small_size).forward_s
+    saved = (
+        find_pass(base, size).forward_s - find_pass(packaged_base.PACKAGED, small_size).forward_s
+    )
     return [
         f"{small:,} of {images:,} images have fewer than {SMALL_SIDE} pixels on their longer side, "
         f"and are enlarged to "
@@ -200,7 +202,7 @@ def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | 
         return
     with db.write() as session:
         # One at a time: of two tasks that share an archive, the second must see that it is the last.
-        references.lock_exclusive(session)
+        references.lock_references(session)
         task = session.get_one(Task, task_id, with_for_update=True)
         other_tasks = (
             select(Task.id).where(Task.archive_key == archive_key, Task.id != task_id).limit(1)

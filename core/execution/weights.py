@@ -32,7 +32,7 @@ def find_weights_or_take_turn(
         # A worker without the lease must not keep others from fetching.
         lock_claimed_job(session, claim)
         # also one at a time, so that jobs of the same moment see each other
-        references.lock_exclusive(session)
+        references.lock_references(session)
         row = session.get(Weights, repository)
         if row is not None and row.sha256 is not None and blobs.has(row.sha256):
             return row

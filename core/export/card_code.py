@@ -35,7 +35,7 @@ def loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
     None means that no file in `loading` covers the architecture or the network.
     """
     backbone = _read_backbone_code(find_family(manifest, catalogue) or "unknown")
-    network = _card_part(f"networks/{_choose_inference(manifest, catalogue)}")
+    network = _read_card_part(f"networks/{_choose_inference(manifest, catalogue)}")
     if backbone is None or network is None:
         return None
     plain = _require_card_part("networks/plain")
@@ -95,14 +95,14 @@ def _choose_inference(manifest: Manifest, catalogue: Catalogue) -> str:
 
 
 def _read_backbone_code(name: str) -> str | None:
-    code = _card_part(f"backbones/{name}")
+    code = _read_card_part(f"backbones/{name}")
     if code is None or _MODELS not in _locate_part(f"backbones/{name}").read_text(encoding="utf-8"):
         return code
     # This number of blank lines keeps the bytes of older cards.
     return "\n\n\n".join([_require_card_part("backbones/torchvision"), code])
 
 
-def _card_part(name: str) -> str | None:
+def _read_card_part(name: str) -> str | None:
     """Return the part of a file that belongs in a card, or None if there is no such file."""
     path = _locate_part(name)
     if not path.is_file():
@@ -112,7 +112,7 @@ def _card_part(name: str) -> str | None:
 
 
 def _require_card_part(name: str) -> str:
-    code = _card_part(name)
+    code = _read_card_part(name)
     assert code is not None, f"core/export/loading lacks {name}"
     return code
 

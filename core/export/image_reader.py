@@ -22,20 +22,20 @@ def get_decoding_version(image: Image) -> int:
     return number
 
 
-def reader_files(image: Image) -> dict[str, str]:
+def build_reader_files(image: Image) -> dict[str, str]:
     """Return name in the download → text; the result is empty for the first decoding."""
     if get_decoding_version(image) == FIRST:
         return {}
     # Sorted, since the order of entries changes the bytes of the download.
     files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.py"))}
-    return {f"{_name_module(name)}.py": _side_by_side(text) for name, text in files.items()}
+    return {f"{_name_module(name)}.py": _make_imports_local(text) for name, text in files.items()}
 
 
 def _name_module(name: str) -> str:
     return MODULE if name == "__init__" else f"{MODULE}_{name}"
 
 
-def _side_by_side(text: str) -> str:
+def _make_imports_local(text: str) -> str:
     """Return a module's text with its relative imports replaced by imports of its neighbours."""
     source_lines = text.splitlines()
     # From the end, so that the line numbers before stay valid.

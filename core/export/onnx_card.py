@@ -7,7 +7,7 @@ from pathlib import Path
 
 from core.contract.architecture import Image
 from core.contract.document import JsonObject
-from core.contract.jobs.export_job import INPUT, OPSET, output_name, sure_name
+from core.contract.jobs.export_job import INPUT, OPSET, name_output, name_sure_output
 from core.contract.manifest import BaseOrigin, Manifest
 from core.contract.responses.versions.sure import SureOut
 from core.export.image_reader import FIRST, get_decoding_version
@@ -23,8 +23,8 @@ _NUMBERS = 'size, side, mode = 32, 32, "RGB"'
 def collect_labels(manifest: Manifest) -> dict[str, list[str]]:
     """Return output → its labels in the order of its columns; empty before a class was learned."""
     if manifest.scenario == "task":
-        return {output_name(head.task): list(head.classes) for head in manifest.heads or []}
-    return {output_name(None): list(manifest.classes)} if manifest.classes else {}
+        return {name_output(head.task): list(head.classes) for head in manifest.heads or []}
+    return {name_output(None): list(manifest.classes)} if manifest.classes else {}
 
 
 def describe_graph(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
@@ -40,7 +40,7 @@ def describe_graph(manifest: Manifest, sure: SureOut | None = None) -> JsonObjec
         heads: list[int | None] = [None]
         if manifest.scenario == "task":
             heads = [head.task for head in manifest.heads or []]
-        flags = {sure_name(task): {"dtype": "bool", "shape": ["batch"]} for task in heads}
+        flags = {name_sure_output(task): {"dtype": "bool", "shape": ["batch"]} for task in heads}
     outputs: JsonObject = {
         name: {"dtype": "float32", "shape": ["batch", len(names)]}
         for name, names in collect_labels(manifest).items()

@@ -7,12 +7,12 @@ from core.errors import NoSpace, Unavailable
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def is_full(error: BaseException) -> bool:
+def is_disk_full_error(error: BaseException) -> bool:
     """Return whether an operating system error means that there is no room, or no quota, left."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 
-def build_error(what: str, error: OSError) -> Unavailable:
+def build_disk_error(what: str, error: OSError) -> Unavailable:
     """Return the typed error for a disk failure.
 
     Args:
@@ -21,4 +21,4 @@ def build_error(what: str, error: OSError) -> Unavailable:
     """
     # An OSError that was made without a number has no `strerror`.
     reason = error.strerror or type(error).__name__
-    return (NoSpace if is_full(error) else Unavailable)(f"{what} failed: {reason}.")
+    return (NoSpace if is_disk_full_error(error) else Unavailable)(f"{what} failed: {reason}.")

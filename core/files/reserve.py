@@ -20,7 +20,7 @@ SPARE = 4
 """The file is made only if so many of it would fit, so that a nearly full disk is left alone."""
 
 
-def make_file(data_dir: Path, size: int) -> bool:
+def make_reserve_file(data_dir: Path, size: int) -> bool:
     """Make the reserve file unless it exists or there is little room.
 
     Args:
@@ -62,12 +62,12 @@ def release_reserve(data_dir: Path) -> bool:
     return True
 
 
-def release_if_full(data_dir: Path) -> bool:
+def release_reserve_if_full(data_dir: Path) -> bool:
     """Remove the reserve file if the disk of the data directory is full; return whether it did."""
-    return is_full(data_dir) and release_reserve(data_dir)
+    return is_disk_full(data_dir) and release_reserve(data_dir)
 
 
-def is_full(data_dir: Path) -> bool:
+def is_disk_full(data_dir: Path) -> bool:
     """Return whether the disk of the data directory is full; False if that cannot be determined."""
     try:
         return _count_free_bytes(data_dir) < FULL_BYTES

@@ -74,7 +74,7 @@ def parse_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
     if len(start) < 8:
         raise BaseInvalid(f"The file has {size} bytes: too short for a safetensors file.")
     (length,) = struct.unpack("<Q", start)
-    kind = _other_format(start)
+    kind = _detect_other_format(start)
     # Both, because a sound file's length may begin with the same bytes.
     if kind is not None and length > MAX_HEADER_BYTES:
         raise BaseInvalid(
@@ -113,7 +113,7 @@ def parse_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
     return tensors
 
 
-def _other_format(start: bytes) -> str | None:
+def _detect_other_format(start: bytes) -> str | None:
     """Return a description of the other format that the first eight bytes indicate, or None."""
     if start[:4] == b"PK\x03\x04":
         return "a zip, such as PyTorch's pickles"
@@ -126,7 +126,9 @@ def _other_format(start: bytes) -> str | None:
     return None
 
 
-def check_expected(tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str, Any]]) -> None:
+def check_expected_tensors(
+    tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str, Any]]
+) -> None:
     """Compare tensors with the expected ones (`{name: {"dtype": "F32", "shape": [64, 3, 3, 3]}}`).
 
     Raises:
@@ -167,7 +169,7 @@ def check_expected(tensors: Sequence[Tensor], expected: Mapping[str, Mapping[str
         )
 
 
-def check_finite(path: Path, tensors: Sequence[Tensor]) -> None:
+def check_finite_tensors(path: Path, tensors: Sequence[Tensor]) -> None:
     """Check every 32-bit float, since a NaN would spoil each version that starts from the base.
 
     Raises:

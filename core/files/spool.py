@@ -17,7 +17,7 @@ OTHER_S = 86_400.0
 _LOCK = ".lock"
 
 
-def create_locked(path: Path) -> int:
+def create_locked_file(path: Path) -> int:
     """Create and lock an upload's file; return the descriptor, which holds the lock until closed.
 
     Raises:
@@ -32,7 +32,7 @@ def create_locked(path: Path) -> int:
         os.close(fd)  # removed as abandoned before it was locked
 
 
-def remove_abandoned(folder: Path) -> None:
+def remove_abandoned_files(folder: Path) -> None:
     """Remove uploads that no living process has locked, and other files older than a day."""
     for path in folder.iterdir():
         try:
@@ -64,7 +64,7 @@ class ScratchFolder:
         """Make the folder, remove those of dead processes, and return its path."""
         remove_abandoned_folders(self._path.parent)
         # The lock comes first: a folder without a lock file would never be removed.
-        self._fd = create_locked(self._lock)
+        self._fd = create_locked_file(self._lock)
         self._path.mkdir(mode=0o700)
         return self._path
 

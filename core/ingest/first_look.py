@@ -21,7 +21,7 @@ from core.ingest.image_file.unreadable import Unreadable
 from core.ingest.layout import IGNORED
 from core.ingest.limits import BAD_SHARE, REPORT_FILES, Limits
 from core.ingest.members import Damaged, SizeMismatch
-from core.ingest.names import quote
+from core.ingest.names import quote_name
 from core.ingest.reader import Contents
 
 MOST_IMAGES = 512
@@ -82,7 +82,7 @@ class FirstLook:
             else "cannot be read and is left out"
         )
         return [
-            f"{those} {verb}; the first is {quote(self.first[0]['path'])}: "
+            f"{those} {verb}; the first is {quote_name(self.first[0]['path'])}: "
             f"{self.first[0]['reason']}."
         ]
 
@@ -106,7 +106,7 @@ class FirstLook:
             )
             raise ArchiveInvalid(
                 f"{self.unreadable} of {of} cannot be read, more than {100 * max_bad:.3g}%; the "
-                f"first is {quote(self.first[0]['path'])}: {self.first[0]['reason']}.{remedy}"
+                f"first is {quote_name(self.first[0]['path'])}: {self.first[0]['reason']}.{remedy}"
             )
 
 
@@ -128,7 +128,7 @@ def look_at_images(
     if contents.arrays or not rows.size:
         return NOTHING
     members = contents.members
-    return check_heads(
+    return check_image_heads(
         len(rows),
         (
             ImageHead(members.names[number], data, is_whole=len(data) == members.sizes[number])
@@ -138,7 +138,7 @@ def look_at_images(
     )
 
 
-def check_heads(images: int, heads: Iterable[ImageHead], limits: Limits) -> FirstLook:
+def check_image_heads(images: int, heads: Iterable[ImageHead], limits: Limits) -> FirstLook:
     """Return the result of looking at some of a batch's images.
 
     Args:

@@ -69,7 +69,7 @@ def open_square(
         raise ImageInvalid(str(error)) from error.__cause__
 
 
-def square_array(
+def make_square_array(
     pixels: "Pixels", size: int, channels: int, resizing: Resizing = USUAL
 ) -> "Pixels":
     """Convert pixels uint8 [H, W] or [H, W, C], C in 1, 3, 4, to uint8 [size, size, channels]."""
@@ -89,7 +89,7 @@ def harden_process(memory_bytes: int, cpu_s: int) -> None:
 
     Args:
         memory_bytes: address space beyond what is mapped now.
-        cpu_s: CPU seconds from now on; call `renew_cpu` to renew them.
+        cpu_s: CPU seconds from now on; call `renew_cpu_limit` to renew them.
     """
     warnings.simplefilter("ignore")  # warnings about odd metadata do not matter; the pixels decide
     warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -103,10 +103,10 @@ def harden_process(memory_bytes: int, cpu_s: int) -> None:
     # A core dump would leave images of users on the disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _lower_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
-    renew_cpu(cpu_s)
+    renew_cpu_limit(cpu_s)
 
 
-def renew_cpu(cpu_s: int) -> None:
+def renew_cpu_limit(cpu_s: int) -> None:
     """Allow `cpu_s` more CPU seconds; the kernel kills the process when they are spent."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     # One more, because the kernel counts whole seconds.

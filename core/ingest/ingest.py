@@ -26,11 +26,11 @@ from core.ingest.findings import contradictions
 from core.ingest.findings.batch_data import find_near_duplicates, measure_balance
 from core.ingest.findings.equal_images import find_equal_images
 from core.ingest.findings.traces import Traces, write_traces
-from core.ingest.inspect import check_size, open_read_only
+from core.ingest.inspect import check_archive_size, open_read_only
 from core.ingest.layout import USUAL as USUAL_READING
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
-from core.ingest.names import quote
+from core.ingest.names import quote_name
 from core.ingest.readers.registry import get_reader
 from core.ingest.report import Decoded, judge_batch, warn_leak
 from core.statistics import near
@@ -138,7 +138,7 @@ def ingest_archive(
         # Starts early: decoders load their libraries while the directory is read
         pool.start_decoder()
         with open_read_only(archive) as fd:
-            check_size(fd, limits)
+            check_archive_size(fd, limits)
             reader = get_reader(media_type).with_names(reading.options.names)
             listed, source = reader.open(fd, archive.absolute(), limits, scratch)
             contents = listed.laid_out(limits, reading)
@@ -339,7 +339,7 @@ def _check_allowed(classes: list[str], class_list: list[str]) -> None:
 
 def _format_labels(labels: list[str]) -> str:
     more = f" and {len(labels) - _MAX_LISTED} more" if len(labels) > _MAX_LISTED else ""
-    return ", ".join(quote(label) for label in labels[:_MAX_LISTED]) + more
+    return ", ".join(quote_name(label) for label in labels[:_MAX_LISTED]) + more
 
 
 def _read_blocks(

@@ -89,7 +89,7 @@ def inspect_archive(
     entry. Memory is bounded by the limits: about 400 bytes per entry.
     """
     with open_read_only(path) as fd:
-        check_size(fd, limits)
+        check_archive_size(fd, limits)
         reader = get_reader(media_type).with_names(reading.options.names)
         contents = reader.list_contents(fd, limits).laid_out(limits, reading)
         fetch = reader.make_fetcher(fd, contents, limits)
@@ -121,7 +121,7 @@ def inspect_archive(
     )
 
 
-def check_size(fd: int, limits: Limits) -> None:
+def check_archive_size(fd: int, limits: Limits) -> None:
     """Raise ArchiveInvalid for an empty file, ArchiveTooLarge for one beyond the limit."""
     packed = os.fstat(fd).st_size
     if not packed:

@@ -26,7 +26,7 @@ class KeptTables:
 
     def can_add(self, name: str, size: int) -> bool:
         """Return whether the file is to be retained."""
-        if _is_own(name):
+        if _is_own_table(name):
             return self._own_bytes + size <= MAX_TABLE_BYTES
         return (
             is_table_name(name)
@@ -39,7 +39,7 @@ class KeptTables:
 
     def add(self, number: int, name: str, data: bytes) -> None:
         """Retain a file for which `can_add` is true."""
-        if _is_own(name):
+        if _is_own_table(name):
             self._own_bytes += len(data)
             self._data[number] = data
             return
@@ -63,7 +63,7 @@ class KeptTables:
         return self._data[number]
 
 
-def _is_own(name: str) -> bool:
+def _is_own_table(name: str) -> bool:
     return name.rsplit("/", 1)[-1] == CSV_NAME and name.count("/") <= 1
 
 

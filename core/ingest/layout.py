@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from core.contract.reports.report import EntryReason, FileReason, StoredReading
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid
 from core.ingest.limits import REPORT_FILES, REPORT_ROWS, Limits
-from core.ingest.names import normalise_label, quote
+from core.ingest.names import normalise_label, quote_name
 from core.ingest.rules.entries import ReadingOptions, RuleError
 from core.ingest.rules.levels import Known
 from core.ingest.rules.names import CSV_NAME
 from core.ingest.rules.options import read_options, write_options
-from core.ingest.rules.plan import IGNORED, no_known, plan_batch, require_training
+from core.ingest.rules.plan import IGNORED, get_no_labels, plan_batch, require_training
 from core.text.steps import convert_to_parameters
 
 __all__ = ["IGNORED", "Layout", "Reading", "build_layout"]
@@ -39,7 +39,7 @@ class Reading:
     """
 
     options: ReadingOptions = field(default_factory=ReadingOptions)
-    known_classes: Known = no_known
+    known_classes: Known = get_no_labels
     is_old: bool = False
 
     def options_for(self, names: Sequence[str]) -> ReadingOptions:
@@ -143,7 +143,7 @@ def build_layout(
         )
     for label in plan.classes:
         # Only for its errors: the rules have normalised the labels.
-        normalise_label(label, f"the folder {quote(label)}")
+        normalise_label(label, f"the folder {quote_name(label)}")
     layout = Layout(
         plan.kind,
         plan.classes,

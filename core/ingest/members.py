@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from core.errors import ArchiveHostile, ArchiveInvalid
-from core.ingest.names import quote
+from core.ingest.names import quote_name
 
 STORED = 0
 DEFLATED = 8
@@ -92,7 +92,7 @@ def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: 
     return data
 
 
-def read_begin(fd: int, members: Members, i: int, most: int) -> bytes:
+def read_member_start(fd: int, members: Members, i: int, most: int) -> bytes:
     """Return the first `most` bytes of a file, checked as by `read_member` if these are all.
 
     Raises as `read_member` does.
@@ -167,7 +167,7 @@ def unpack_member(fd: int, members: Members, i: int, out: int) -> None:
     while offset < end:
         block = os.pread(fd, min(_BLOCK, end - offset), offset)
         if not block:
-            raise ArchiveInvalid(f"The archive ends within the entry {quote(name)}.")
+            raise ArchiveInvalid(f"The archive ends within the entry {quote_name(name)}.")
         offset += len(block)
         while block:
             if unpacker is None:
@@ -177,14 +177,14 @@ def unpack_member(fd: int, members: Members, i: int, out: int) -> None:
                     piece = unpacker.decompress(block, _BLOCK)
                 except zlib.error as error:
                     raise ArchiveInvalid(
-                        f"The compressed data of {quote(name)} is damaged."
+                        f"The compressed data of {quote_name(name)} is damaged."
                     ) from error
                 block = unpacker.unconsumed_tail
             written += len(piece)
             # Checked before the piece is written, so that a bomb does not fill the disk.
             if written > size or (unpacker is not None and unpacker.unused_data):
                 raise ArchiveHostile(
-                    f"The entry {quote(name)} unpacks to more than its declared {size} bytes."
+                    f"The entry {quote_name(name)} unpacks to more than its declared {size} bytes."
                 )
             write_all(out, piece)
             if unpacker is not None and not piece and not block:
@@ -196,7 +196,7 @@ def unpack_member(fd: int, members: Members, i: int, out: int) -> None:
             write_all(out, tail)
     if written != size:
         raise ArchiveHostile(
-            f"The entry {quote(name)} does not unpack to its declared {size} bytes."
+            f"The entry {quote_name(name)} does not unpack to its declared {size} bytes."
         )
 
 

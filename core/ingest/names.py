@@ -9,7 +9,7 @@ import unicodedata
 
 from core.errors import ArchiveHostile, LabelsInvalid
 from core.ingest.limits import MAX_DEPTH, MAX_LABEL_CHARS, MAX_NAME_BYTES
-from core.ingest.rules.names import ARCHIVE_SUFFIXES, MAC_ICON, SHOWN_ICON, is_no_image, quote
+from core.ingest.rules.names import ARCHIVE_SUFFIXES, MAC_ICON, SHOWN_ICON, is_no_image, quote_name
 from core.text import characters
 
 __all__ = [
@@ -17,8 +17,8 @@ __all__ = [
     "MAGIC_BYTES",
     "normalise_entry_path",
     "normalise_label",
-    "quote",
-    "refuse_nested",
+    "quote_name",
+    "refuse_nested_archive",
 ]
 
 _DRIVE = re.compile(r"^[A-Za-z]:")
@@ -43,35 +43,37 @@ def normalise_entry_path(raw: str) -> str:
     if raw.endswith(MAC_ICON):
         raw = raw.removesuffix(MAC_ICON) + SHOWN_ICON
     if _CONTROL.search(raw):
-        raise ArchiveHostile(f"The entry {quote(raw)} has a control character in its name.")
+        raise ArchiveHostile(f"The entry {quote_name(raw)} has a control character in its name.")
     if "\\" in raw:
         raise ArchiveHostile(
-            f"The entry {quote(raw)} has a backslash in its name; use forward slashes."
+            f"The entry {quote_name(raw)} has a backslash in its name; use forward slashes."
         )
     if raw.startswith("/") or _DRIVE.match(raw):
-        raise ArchiveHostile(f"The entry {quote(raw)} has an absolute path.")
+        raise ArchiveHostile(f"The entry {quote_name(raw)} has an absolute path.")
     if not raw.isascii():
         # macOS writes decomposed letters; a table or another archive has composed ones.
         raw = unicodedata.normalize("NFC", raw)
     # After NFC, which changes the number of bytes.
     if len(raw.encode()) > MAX_NAME_BYTES:
         raise ArchiveHostile(
-            f"The name of the entry {quote(raw)} is longer than {MAX_NAME_BYTES} bytes."
+            f"The name of the entry {quote_name(raw)} is longer than {MAX_NAME_BYTES} bytes."
         )
     # Shortcut: of half a million paths, nearly all are plain already.
     if "//" not in raw and "./" not in raw and "/." not in raw and raw[-1:] not in "/." and raw:
         if raw.count("/") >= MAX_DEPTH:
-            raise ArchiveHostile(f"The entry {quote(raw)} lies deeper than {MAX_DEPTH} folders.")
+            raise ArchiveHostile(
+                f"The entry {quote_name(raw)} lies deeper than {MAX_DEPTH} folders."
+            )
         return raw
     parts = [part for part in raw.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise ArchiveHostile(f"The entry {quote(raw)} climbs out of the archive with “..”.")
+        raise ArchiveHostile(f"The entry {quote_name(raw)} climbs out of the archive with “..”.")
     if len(parts) > MAX_DEPTH:
-        raise ArchiveHostile(f"The entry {quote(raw)} lies deeper than {MAX_DEPTH} folders.")
+        raise ArchiveHostile(f"The entry {quote_name(raw)} lies deeper than {MAX_DEPTH} folders.")
     return "/".join(parts)
 
 
-def refuse_nested(name: str, first_bytes: bytes) -> None:
+def refuse_nested_archive(name: str, first_bytes: bytes) -> None:
     """Raise ArchiveHostile if an entry is itself an archive, by its name or its first bytes.
 
     Documents are zips, too (`README.docx`, `labels.xlsx`). An entry whose name is clearly not an
@@ -80,7 +82,7 @@ def refuse_nested(name: str, first_bytes: bytes) -> None:
     if name.lower().endswith(ARCHIVE_SUFFIXES) or (
         first_bytes.startswith(ARCHIVE_MAGIC) and not is_no_image(name)
     ):
-        raise ArchiveHostile(f"The entry {quote(name)} is itself an archive; unpack it first.")
+        raise ArchiveHostile(f"The entry {quote_name(name)} is itself an archive; unpack it first.")
 
 
 def normalise_label(text: str, where: str) -> str:
@@ -94,12 +96,12 @@ def normalise_label(text: str, where: str) -> str:
         raise LabelsInvalid(f"The label of {where} is empty.")
     if len(label) > MAX_LABEL_CHARS:
         raise LabelsInvalid(
-            f"The label {quote(label)} of {where} is longer than {MAX_LABEL_CHARS} characters."
+            f"The label {quote_name(label)} of {where} is longer than {MAX_LABEL_CHARS} characters."
         )
-    wrong = characters.wrong_in_name(label)
+    wrong = characters.find_wrong_in_name(label)
     if wrong is not None:
         raise LabelsInvalid(
-            f"The label {quote(label)} of {where} has {wrong}, which cannot be seen or changes how "
+            f"The label {quote_name(label)} of {where} has {wrong}, which cannot be seen or changes how "
             "the rest is read: rename it without."
         )
     return label

@@ -17,11 +17,11 @@ from core.ingest.members import (
     Damaged,
     Members,
     SizeMismatch,
-    read_begin,
     read_member,
+    read_member_start,
     unpack_blocks,
 )
-from core.ingest.names import quote
+from core.ingest.names import quote_name
 from core.ingest.rules.entries import RuleError
 from core.ingest.rules.tables import MAX_TABLE_BYTES
 
@@ -126,7 +126,7 @@ class Reader:
         SizeMismatch.
         """
         del limits
-        return lambda number, most: read_begin(fd, contents.members, number, most)
+        return lambda number, most: read_member_start(fd, contents.members, number, most)
 
     def make_block_reader(
         self, fd: int, contents: Contents, limits: Limits
@@ -151,10 +151,10 @@ class Reader:
 def build_contents(fd: int, members: Members, limits: Limits) -> Contents:
     """Return the files of an archive without classes, which `Contents.laid_out` determines."""
     del limits
-    return Contents(members, Layout("folders"), read=lambda i: small_file(fd, members, i))
+    return Contents(members, Layout("folders"), read=lambda i: read_small_file(fd, members, i))
 
 
-def small_file(fd: int, members: Members, i: int) -> bytes:
+def read_small_file(fd: int, members: Members, i: int) -> bytes:
     """Return the bytes of a file that may be a label table.
 
     Raises RuleError, and ArchiveHostile for a false size.
@@ -163,7 +163,7 @@ def small_file(fd: int, members: Members, i: int) -> bytes:
     # Before it is unpacked into memory.
     if members.sizes[i] > MAX_TABLE_BYTES:
         raise RuleError(
-            f"The entry {quote(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large"
+            f"The entry {quote_name(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large"
         )
     try:
         return read_member(
@@ -176,7 +176,7 @@ def small_file(fd: int, members: Members, i: int) -> bytes:
         )
     except SizeMismatch as error:
         raise ArchiveHostile(
-            f"The entry {quote(name)} does not unpack to its declared size."
+            f"The entry {quote_name(name)} does not unpack to its declared size."
         ) from error
     except Damaged as error:
-        raise RuleError(f"The entry {quote(name)} is unreadable: {error}.") from error
+        raise RuleError(f"The entry {quote_name(name)} is unreadable: {error}.") from error

@@ -23,7 +23,7 @@ from core.ingest.findings import equal_images
 from core.ingest.first_report import IMAGES, build_first_report
 from core.ingest.layout import Layout
 from core.ingest.limits import BAD_SHARE, REPORT_ROWS
-from core.ingest.names import quote
+from core.ingest.names import quote_name
 
 
 @dataclass
@@ -58,7 +58,7 @@ def judge_batch(
     lying = np.flatnonzero(decoded.verdicts == LYING)
     if lying.size:
         raise ArchiveHostile(
-            f"The entry {quote(decoded.names(int(lying[0])))} does not unpack to its declared size."
+            f"The entry {quote_name(decoded.names(int(lying[0])))} does not unpack to its declared size."
         )
     good = np.isin(decoded.verdicts, (GOOD, GOOD_FIRST_FRAME, GOOD_SMALL, GOOD_PROFILE_IGNORED))
     bad = np.flatnonzero(~good)
@@ -94,7 +94,7 @@ def judge_batch(
         share = math.ceil(1000 * len(bad) / files) / 1000
         raise Rejected(
             f"{len(bad)} of {files} images could not be decoded, more than {100 * max_bad:.3g}%; "
-            f"the first is {quote(rejected[0]['path'])}: {rejected[0]['reason']}. Mend them, or "
+            f"the first is {quote_name(rejected[0]['path'])}: {rejected[0]['reason']}. Mend them, or "
             f"leave them out with ?max_bad={share:g}.",
             extra=extra,
         )
@@ -103,7 +103,7 @@ def judge_batch(
     if not trained.all():
         label = layout.classes[int(np.argmin(trained))]
         raise Rejected(
-            f"No training image of the class {quote(label)} could be decoded.", extra=extra
+            f"No training image of the class {quote_name(label)} could be decoded.", extra=extra
         )
     return report, good & ~dropped
 
@@ -125,7 +125,7 @@ def build_crash_refusal(
     """Return the refusal of a batch whose images crashed too many decoders; `crashed`: their
     rows."""
     report = _build_stopped_report(crashed, names, layout, "too many images crashed the decoder")
-    first = quote(report["rejected"][0]["path"])
+    first = quote_name(report["rejected"][0]["path"])
     return Rejected(
         f"{len(crashed)} images crashed the decoder; the first is {first}. Remove them.",
         extra={"report": report},

@@ -1,7 +1,7 @@
 """Detection of a body's container by its first bytes, compared with the declared type."""
 
 from core.errors import ArchiveInvalid, UnsupportedType
-from core.ingest.names import quote
+from core.ingest.names import quote_name
 from core.ingest.reader import Reader
 from core.ingest.readers.registry import READERS, UPLOAD_TYPES
 from core.ingest.rules import foreign
@@ -23,7 +23,7 @@ def detect_format(first_bytes: bytes, declared: str | None) -> str:
     # Parameters such as a charset say nothing about an archive.
     media = (declared or "application/octet-stream").split(";")[0].strip().lower()
     if media != "application/octet-stream" and media not in _DECLARED:
-        raise UnsupportedType(f"The content type {quote(media)} is not one of {_ACCEPTED}.")
+        raise UnsupportedType(f"The content type {quote_name(media)} is not one of {_ACCEPTED}.")
     if not first_bytes:
         raise ArchiveInvalid("The body is empty; send an archive of images.")
     reader = _find_reader(first_bytes)

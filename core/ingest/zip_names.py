@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from core.errors import ArchiveHostile, ArchiveInvalid
-from core.ingest.names import quote
+from core.ingest.names import quote_name
 
 UNICODE_PATH = 0x7075
 ENCODINGS = (
@@ -78,7 +78,7 @@ class ZipNames:
             return _decode_utf8(utf8_name, raw)
         self._read += 1
         if self._chosen:
-            return _in_encoding(raw, self._chosen)
+            return _decode_in_encoding(raw, self._chosen)
         if not self._guessed:
             self._guessed = likely_encoding(islice(all_raw(), _SAMPLED))
         # A sample chose the encoding, so that a later name may not fit it.
@@ -113,7 +113,7 @@ def checked_encoding(encoding: str) -> str:
         if candidate in ENCODINGS:
             return candidate
     raise ArchiveInvalid(
-        f"{quote(encoding)} is no encoding of names; possible are {', '.join(ENCODINGS)}."
+        f"{quote_name(encoding)} is no encoding of names; possible are {', '.join(ENCODINGS)}."
     )
 
 
@@ -154,12 +154,12 @@ def _rate_encoding(names: list[bytes], encoding: str) -> float:
             continue
         for at, character in enumerate(text):
             if not character.isascii():
-                total += _likeness_at(text, at, encoding)
+                total += _rate_character(text, at, encoding)
                 characters += 1
     return total / characters if characters else 0.0
 
 
-def _likeness_at(text: str, at: int, encoding: str) -> float:
+def _rate_character(text: str, at: int, encoding: str) -> float:
     before, after = text[at - 1 : at], text[at + 1 : at + 2]
     if encoding not in ("gbk", "cp932"):
         return _rate_western(text[at], before, after)
@@ -217,15 +217,15 @@ def _decode_utf8(utf8_name: bytes, raw: bytes) -> str:
         return utf8_name.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ArchiveHostile(
-            f"The name {quote(raw)} is not the UTF-8 that it claims to be."
+            f"The name {quote_name(raw)} is not the UTF-8 that it claims to be."
         ) from error
 
 
-def _in_encoding(raw: bytes, encoding: str) -> str:
+def _decode_in_encoding(raw: bytes, encoding: str) -> str:
     try:
         return raw.decode(encoding)
     except UnicodeDecodeError as error:
         raise ArchiveInvalid(
-            f"The name {quote(raw)} is not in {encoding}, which names={encoding} says. Leave it "
+            f"The name {quote_name(raw)} is not in {encoding}, which names={encoding} says. Leave it "
             f"out, or name another: {', '.join(ENCODINGS)}."
         ) from error

@@ -70,7 +70,7 @@ class AnytimeFile:
         return _read_file(self.store, self.key, offset, length)
 
 
-def anytime_file(
+def get_anytime_download(
     db: Database, store: Store, catalogue: Catalogue, actor: Actor, job_id: str, spool: Path
 ) -> AnytimeFile:
     """Return the download of a job's best validated state, and build it if it is not stored yet.
@@ -88,11 +88,11 @@ def anytime_file(
     """
     model, state = _find_state(db, actor, job_id)
     filename = f"{model}-{job_id}-step-{state.step}.zip"
-    file = _find_stored(store, state.key, filename)
+    file = _find_stored_zip(store, state.key, filename)
     if file is None:
         with _building:
             # Look again: another thread may have built it while this one waited for the lock.
-            file = _find_stored(store, state.key, filename) or _build_zip(
+            file = _find_stored_zip(store, state.key, filename) or _build_zip(
                 store, catalogue, state, filename, spool
             )
     return file
@@ -142,7 +142,7 @@ def _make_unavailable_error(
     return AnytimeUnavailable(detail, extra={"state": str(state)}, retry_after_s=retry_after_s)
 
 
-def _find_stored(store: Store, key: str, filename: str) -> AnytimeFile | None:
+def _find_stored_zip(store: Store, key: str, filename: str) -> AnytimeFile | None:
     """Return the zip stored beside the parts; its file name is its digest."""
     for info in store.list(key):
         name = PurePosixPath(info.key)

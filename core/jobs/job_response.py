@@ -19,7 +19,7 @@ from core.database.states import TERMINAL, State
 from core.database.tables import Job, Model, Task, Version
 from core.jobs import workers
 from core.lineage.standing import Standing
-from core.lineage.words import SETTLED_BY, lacks_base, waits_for_base
+from core.lineage.words import SETTLED_BY, explain_base_wait, explain_missing_base
 from core.requests.times import format_rfc3339
 
 _TERMINAL = frozenset(str(s) for s in TERMINAL)
@@ -126,7 +126,7 @@ class MissingDevice:
     seen_at: float | None
 
 
-def missing_device(
+def find_missing_device(
     job: Job | JobRow, gpus: int, seen_at: float | None, now: float
 ) -> MissingDevice | None:
     """Return the CUDA devices that a job waits for; None if a reporting worker has them.
@@ -201,7 +201,7 @@ def job_to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
         "error": job.error,
         "version": job.version,
         "outcome": aside.outcome,
-        "waiting_for": _waiting_for(aside),
+        "waiting_for": _describe_waiting(aside),
         "warnings": list(job.warnings or []),
         "recipe": job.recipe,
         "retry_of": job.retry_of,
@@ -263,7 +263,7 @@ def build_job_response(
     session.flush()
     with_base = [] if model is None or model.base_job is not None else [job.model_id]
     unstopped = [] if may_be_stopped else [job.model_id]
-    return job_to_json(job, find_asides(session, [job], with_base, unstopped)[job.id])
+    return job_to_json(job, find_facts_beside_jobs(session, [job], with_base, unstopped)[job.id])
 
 
 def is_stopped(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:
@@ -271,7 +271,7 @@ def is_stopped(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:
     return exists().where(Task.model_id == model_id, Task.stops)
 
 
-def find_asides(
+def find_facts_beside_jobs(
     session: Session,
     jobs: Sequence[Job],
     with_base: Collection[str] = (),
@@ -307,7 +307,7 @@ def find_asides(
     bases = _find_base_jobs(
         session, {job.model_id for job in jobs if _has_place(job)} - set(with_base)
     )
-    devices = _missing_devices(session, jobs)
+    devices = _find_missing_devices(session, jobs)
     return {
         job.id: Aside(
             outcomes.get(job.id),
@@ -333,7 +333,7 @@ def _find_base_jobs(session: Session, models: set[str]) -> dict[str, BaseJob]:
     }
 
 
-def _missing_devices(session: Session, jobs: Sequence[Job]) -> dict[str, MissingDevice]:
+def _find_missing_devices(session: Session, jobs: Sequence[Job]) -> dict[str, MissingDevice]:
     """Return job id → the CUDA devices that it waits for; one query, none if no job needs
     devices."""
     needing = [
@@ -341,10 +341,10 @@ def _missing_devices(session: Session, jobs: Sequence[Job]) -> dict[str, Missing
     ]
     if not needing:
         return {}
-    reports = workers.cuda_workers(session)
+    reports = workers.list_cuda_workers(session)
     now = time.time()  # a slightly wrong clock does no harm: a worker counts as present for 90 s
     missing = {
-        job.id: missing_device(
+        job.id: find_missing_device(
             job, job.gpus, max((at for gpus, at in reports if gpus >= job.gpus), default=None), now
         )
         for job in needing
@@ -382,7 +382,7 @@ def _waits_in_line(job: Job) -> bool:
     return _has_place(job) and not job.again
 
 
-def _waiting_for(aside: Aside) -> WaitingFor | None:
+def _describe_waiting(aside: Aside) -> WaitingFor | None:
     if aside.base is not None:
         return _waiting_for_base(aside.base)
     if aside.stop is not None:
@@ -396,7 +396,9 @@ def _waiting_for_base(base: BaseJob) -> WaitingFor:
         "kind": "base",
         "version": None,
         "task": None,
-        "detail": lacks_base(base.id, base.error) if ended else waits_for_base(base.id),
+        "detail": explain_missing_base(base.id, base.error)
+        if ended
+        else explain_base_wait(base.id),
         "job": base.id,
         "failed": ended,
         "done": _read_share_done(base.state, base.progress),

@@ -64,7 +64,7 @@ class Story:
     best: Best | None = None
 
 
-def read_story(db: Database, actor: Actor, job_id: str) -> Story:
+def read_job_story(db: Database, actor: Actor, job_id: str) -> Story:
     """Return a job with its log and its curves.
 
     Raises:

@@ -20,7 +20,7 @@ from core.database.states import Action, State
 from core.database.tables import Job, Model, Task
 from core.errors import Invalid, NotFound
 from core.ids import is_id, new_id
-from core.jobs.job_response import build_job_response, find_asides, job_to_json
+from core.jobs.job_response import build_job_response, find_facts_beside_jobs, job_to_json
 from core.lineage import lineage
 from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_action
@@ -73,7 +73,7 @@ def list_jobs(
             query = query.where(actor.filter_visible(Job.owner_id))
             query = query if state is None else query.where(Job.state == state)
         jobs: Page[Job] = read_page(session, query, Job.id, limit, cursor, descending=True)
-        job_asides = find_asides(session, jobs.rows)
+        job_asides = find_facts_beside_jobs(session, jobs.rows)
         items = [job_to_json(job, job_asides[job.id]) for job in jobs.rows]
         return {"items": items, "next_cursor": jobs.next_cursor}
 
@@ -91,7 +91,7 @@ def read_job(db: Database, actor: Actor, job_id: str) -> JobOut:
         return build_job_response(session, job)
 
 
-def apply_action(db: Database, actor: Actor, job_id: str, action: Action) -> JobOut:
+def apply_job_action(db: Database, actor: Actor, job_id: str, action: Action) -> JobOut:
     """Cancel, pause or resume a job; repeating an action changes nothing.
 
     Raises:
@@ -134,11 +134,11 @@ def build_task_job(
     job.place, job.again = model.next_place, retry_of is not None
     job.retry_of = retry_of
     model.next_place += 1
-    set_resources(job)
+    copy_recipe_resources(job)
     return job
 
 
-def set_resources(job: Job) -> None:
+def copy_recipe_resources(job: Job) -> None:
     """Copy the resources that a job's recipe asks for into the columns that a claim compares.
 
     A snapshot from another kind of device is dropped, unless the recipe lets it resume anywhere.

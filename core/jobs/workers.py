@@ -29,7 +29,7 @@ class Device:
     problem: str | None = None
 
 
-def record_presence(
+def record_worker_presence(
     session: Session, worker: str, device: Device, now: float, answers_since: float | None = None
 ) -> None:
     """Record that a worker is present, and delete reports that are a day old, or in the future
@@ -66,7 +66,7 @@ def read_database_up_since(session: Session, seen_from: float, now: float) -> fl
     return session.scalar(reported)
 
 
-def count_present(session: Session, now: float) -> dict[tuple[str, str], int]:
+def count_present_workers(session: Session, now: float) -> dict[tuple[str, str], int]:
     """Return the number of present workers by (device, state); the state is up or lost."""
     is_lost = WorkerReport.problem.is_not(None)
     query = (
@@ -80,15 +80,15 @@ def count_present(session: Session, now: float) -> dict[tuple[str, str], int]:
     return counts
 
 
-def read_status(session: Session, now: float) -> Status:
+def read_workers_status(session: Session, now: float) -> Status:
     """Return the status for `/readyz`: "device lost" if a worker has lost its device."""
-    counts = count_present(session, now)
+    counts = count_present_workers(session, now)
     if counts["cpu", "lost"] or counts["cuda", "lost"]:
         return "device lost"
     return "up" if any(counts.values()) else "none"
 
 
-def cuda_workers(session: Session) -> list[tuple[int, float]]:
+def list_cuda_workers(session: Session) -> list[tuple[int, float]]:
     """Return (usable CUDA devices, time of the last such report) of all reports within a day."""
     query = (
         select(WorkerReport.gpus, func.max(WorkerReport.seen_at))

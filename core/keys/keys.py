@@ -93,8 +93,8 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
 
     Raises:
         Invalid: the scope is unknown, the owner's name is not allowed, or the expiry is in the
-            past; see also `predict_keys.check_settings`.
-        NameAmbiguous: see `predict_keys.find_bound`.
+            past; see also `predict_keys.check_key_settings`.
+        NameAmbiguous: see `predict_keys.find_bound_model`.
     """
     name, scope, owner = requested.name, requested.scope, requested.owner
     wanted = requested.wanted
@@ -113,10 +113,10 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
                 "The key would be expired from the start: expires_at must be in the future.",
                 fields=[{"field": "expires_at", "message": "is in the past"}],
             )
-        predict_keys.check_settings(scope, wanted, expires, now)
+        predict_keys.check_key_settings(scope, wanted, expires, now)
         model = None
         if scope == "predict":
-            row, model = predict_keys.find_bound(session, actor, owner, wanted)
+            row, model = predict_keys.find_bound_model(session, actor, owner, wanted)
         else:
             row = (
                 session.get_one(Owner, actor.owner_id)
@@ -127,12 +127,12 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
         data: AuditData = {"owner": row.name, "scope": scope, "name": name}
         bound: KeyBound | None = None
         if model is not None:
-            bound = predict_keys.build_bound(
+            bound = predict_keys.describe_key_binding(
                 predict_keys.bind_key(session, key, model, wanted), model.name, now
             )
             data |= {"model": model.id, "alias": bound["alias"]}
         record_action(session, actor, Entry("key.create", key.id, data), now)
-        return {**_to_json(key, row.name, bound), "secret": secret}
+        return {**_key_to_json(key, row.name, bound), "secret": secret}
 
 
 def list_keys(
@@ -143,10 +143,10 @@ def list_keys(
     with db.read() as session:
         query: Any = select(Key, Owner.name).join(Owner, Owner.id == Key.owner_id)
         rows = read_page(session, query, Key.id, limit, cursor, descending=newest_first)
-        bounds = predict_keys.find_bounds(
+        bounds = predict_keys.find_key_bindings(
             session, [row.Key.id for row in rows.rows], db.now(session)
         )
-        items = [_to_json(row.Key, row.name, bounds.get(row.Key.id)) for row in rows.rows]
+        items = [_key_to_json(row.Key, row.name, bounds.get(row.Key.id)) for row in rows.rows]
         return {"items": items, "next_cursor": rows.next_cursor}
 
 
@@ -258,7 +258,7 @@ def _write_private(path: Path, text: str) -> None:
         raise
 
 
-def _to_json(key: Key, owner: str, bound: KeyBound | None) -> KeyOut:
+def _key_to_json(key: Key, owner: str, bound: KeyBound | None) -> KeyOut:
     return {
         "id": key.id,
         "name": key.name,

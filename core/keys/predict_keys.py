@@ -52,7 +52,7 @@ class Wanted:
 NOTHING = Wanted()
 
 
-def check_settings(scope: str, wanted: Wanted, expires: float | None, now: float) -> None:
+def check_key_settings(scope: str, wanted: Wanted, expires: float | None, now: float) -> None:
     """Check the requested settings of a new key.
 
     Raises:
@@ -101,7 +101,7 @@ def check_settings(scope: str, wanted: Wanted, expires: float | None, now: float
         )
 
 
-def find_bound(
+def find_bound_model(
     session: Session, actor: Actor, owner: str | None, wanted: Wanted
 ) -> tuple[Owner, Model]:
     """Return the model that a new key is for, and its owner, who will also own the key.
@@ -156,14 +156,16 @@ def bind_key(session: Session, key: Key, model: Model, wanted: Wanted) -> Predic
     return row
 
 
-def find_bounds(session: Session, key_ids: Sequence[str], now: float) -> dict[str, KeyBound]:
+def find_key_bindings(session: Session, key_ids: Sequence[str], now: float) -> dict[str, KeyBound]:
     """Return the bindings of those keys that are of scope predict, by key id."""
     query = select(PredictKey, Model.name).join(Model, Model.id == PredictKey.model_id)
     rows = session.execute(query.where(PredictKey.key_id.in_(key_ids))).all()
-    return {row.PredictKey.key_id: build_bound(row.PredictKey, row.name, now) for row in rows}
+    return {
+        row.PredictKey.key_id: describe_key_binding(row.PredictKey, row.name, now) for row in rows
+    }
 
 
-def build_bound(row: PredictKey, model: str, now: float) -> KeyBound:
+def describe_key_binding(row: PredictKey, model: str, now: float) -> KeyBound:
     """Return the binding of a key as responses show it.
 
     Args:
@@ -180,7 +182,7 @@ def build_bound(row: PredictKey, model: str, now: float) -> KeyBound:
     }
 
 
-def follow_name(session: Session, goes: Model, comes: Model) -> None:
+def move_keys_to_model(session: Session, goes: Model, comes: Model) -> None:
     """Move the keys of a model to the model that takes over its name, so that pages keep working.
 
     Args:
@@ -192,7 +194,7 @@ def follow_name(session: Session, goes: Model, comes: Model) -> None:
     )
 
 
-def take_images(db: Database, key_id: str, images: int, *, is_request: bool) -> None:
+def take_daily_images(db: Database, key_id: str, images: int, *, is_request: bool) -> None:
     """Take images from a key's daily number, and one request from its bucket if a request begins.
 
     Raises:

@@ -20,7 +20,13 @@ from core.contract.gate import (
     Visibility,
 )
 from core.contract.losses import ClassLoss, LossCount, Losses, LostImage
-from core.lineage.features import LIMIT, find_best, find_last_good, find_loss, say_shares
+from core.lineage.features import (
+    LIMIT,
+    compute_feature_loss,
+    find_best_ancestor,
+    find_last_good_ancestor,
+    format_shares,
+)
 from core.statistics.flips import mcnemar_worse
 from core.statistics.power import SIGNIFICANT
 
@@ -108,7 +114,9 @@ def check_losses(
     return checks
 
 
-def describe_visible(limits: GateLimits | GateOut, losses: Losses | None) -> Visibility | None:
+def describe_visible_losses(
+    limits: GateLimits | GateOut, losses: Losses | None
+) -> Visibility | None:
     """Return the size of losses that the compared images could have shown.
 
     Return None if nothing was checked or compared.
@@ -191,7 +199,7 @@ def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
         f"it lost {_format_lost_classes(lost_classes, count['against'])}"
         if lost_classes
         else f"of the classes that version {count['against']} gets half right, {worst['label']} is "
-        f"worst: {_right_now(worst)} of {worst['images']} right"
+        f"worst: {_count_correct_now(worst)} of {worst['images']} right"
     )
     return {
         "name": "class_lost",
@@ -261,7 +269,7 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
         )
     share = new_counts["positive"] / new_counts["images"] if has_new else None
     is_blank = share is not None and share <= limit
-    right_known, known_before = _right_of_known(losses)
+    right_known, known_before = _count_correct_of_known(losses)
     contradicts = known_before is not None and right_known <= limit * known_counts["images"]
     texts = []
     if has_new:
@@ -310,7 +318,7 @@ def _fail_for_doubt(check: GateCheck, doubt: str) -> GateCheck:
     return failed
 
 
-def _right_of_known(losses: Losses) -> tuple[int, tuple[int, int] | None]:
+def _count_correct_of_known(losses: Losses) -> tuple[int, tuple[int, int] | None]:
     """Return the correct ones of the batch's held-out images of known classes, and production's
     correct and all held-out images of these classes in earlier tasks.
 
@@ -320,7 +328,7 @@ def _right_of_known(losses: Losses) -> tuple[int, tuple[int, int] | None]:
     known_counts, earlier_counts = losses["known"], losses["class_lost"]
     if known_counts["missing"] is not None or earlier_counts["missing"] is not None:
         return 0, None
-    right_now = sum(_right_now(one) for one in known_counts["classes"])
+    right_now = sum(_count_correct_now(one) for one in known_counts["classes"])
     # By task too: with a head for each task, equal labels are different classes.
     names = {(one["label"], one["task"]) for one in known_counts["classes"]}
     counted = [one for one in earlier_counts["classes"] if (one["label"], one["task"]) in names]
@@ -335,11 +343,11 @@ def _judge_features(count: FeatureCount | None, limit: float) -> GateCheck:
     name: Check = "features_collapsed"
     if count is None:
         return _build_unmeasured(name, limit, _BEFORE)
-    collapsed = find_last_good(count, limit)
-    one = collapsed or find_best(count)
+    collapsed = find_last_good_ancestor(count, limit)
+    one = collapsed or find_best_ancestor(count)
     if one is None:
         return _build_unmeasured(name, limit, str(count["missing"]))
-    now, before = say_shares(one)
+    now, before = format_shares(one)
     label = "the last good version" if collapsed else "the best of the last versions"
     subject = "a linear discriminant on its features"
     if collapsed:
@@ -351,7 +359,7 @@ def _judge_features(count: FeatureCount | None, limit: float) -> GateCheck:
     return {
         "name": name,
         "limit": limit,
-        "value": find_loss(one),
+        "value": compute_feature_loss(one),
         "passed": collapsed is None,
         "against": one["version"],
         "images": one["images"],
@@ -420,20 +428,20 @@ def _net_loss(count: LossCount) -> float:
     return (count["negative"] - count["positive"]) / count["images"]
 
 
-def _right_now(one: ClassLoss) -> int:
+def _count_correct_now(one: ClassLoss) -> int:
     """Return the number of images of a class that the version predicts correctly."""
     return one["before"] - one["negative"] + one["positive"]
 
 
 def _class_recall(one: ClassLoss) -> float:
     """Return the recall of a class, in [0, 1]."""
-    return _right_now(one) / one["images"]
+    return _count_correct_now(one) / one["images"]
 
 
 def _format_lost_classes(lost: Sequence[ClassLoss], against: int | None) -> str:
     """Format lost classes as `cat (0 of 12 right, 11 by version 3) and dog (…)`."""
     texts = [
-        f"{one['label']} ({_right_now(one)} of {one['images']} right, {one['before']} by version "
+        f"{one['label']} ({_count_correct_now(one)} of {one['images']} right, {one['before']} by version "
         f"{against})"
         for one in lost
     ]

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.manifest import Manifest
 from core.database.tables import Model, Task
-from core.lineage.standing import DEMANDED, Standing, derive_standing, open_tasks
+from core.lineage.standing import DEMANDED, Standing, derive_standing, read_open_task_states
 
 S = Standing
 
@@ -57,7 +57,7 @@ def find_lost_tasks(session: Session, model: Model, tasks: Collection[int], *, a
     query = select(Task.number).where(Task.model_id == model.id, Task.standing.in_(DEMANDED))
     missing = set(session.scalars(query)) - set(tasks)
     if missing and again:
-        missing -= open_tasks(session, model.id).keys()
+        missing -= read_open_task_states(session, model.id).keys()
     if not missing:
         return Lost()
     labels_of_missing, known_labels = (
@@ -95,7 +95,7 @@ def select_lacked_tasks(
     """Return those of the given rolled-back and skipped tasks that a version taught `tasks` lacks."""
     missing = [task for task in passed_over if task.number not in tasks]
     # Most versions lack nothing, which costs no further query.
-    unfinished = open_tasks(session, model.id) if missing else {}
+    unfinished = read_open_task_states(session, model.id) if missing else {}
     return [(task, derive_standing(task, unfinished.get(task.number))) for task in missing]
 
 

@@ -18,7 +18,7 @@ LEAST_IMAGES = 20
 """Minimum images of each side for a comparison; with fewer, one image is more than five points."""
 
 
-def find_loss(one: FeatureShare) -> float:
+def compute_feature_loss(one: FeatureShare) -> float:
     """Return the accuracy of the ancestor minus that of the version."""
     return float(_accuracy_lead(one))
 
@@ -37,7 +37,9 @@ def has_collapsed(one: FeatureShare, limit: float = LIMIT) -> bool:
     return lead > Fraction(repr(limit)) and float(lead) > SPREADS * spread**0.5
 
 
-def find_last_good(count: FeatureCount | None, limit: float = LIMIT) -> FeatureShare | None:
+def find_last_good_ancestor(
+    count: FeatureCount | None, limit: float = LIMIT
+) -> FeatureShare | None:
     """Return the newest good ancestor that a version has collapsed against.
 
     Return None if its features have not collapsed. An ancestor whose own features had collapsed is
@@ -57,12 +59,12 @@ def find_last_good(count: FeatureCount | None, limit: float = LIMIT) -> FeatureS
     )
 
 
-def find_best(count: FeatureCount) -> FeatureShare | None:
+def find_best_ancestor(count: FeatureCount) -> FeatureShare | None:
     """Return the ancestor that is furthest ahead, or None if none was compared."""
     return max(count["ancestors"], key=_accuracy_lead, default=None)
 
 
-def say_shares(one: FeatureShare) -> tuple[str, str]:
+def format_shares(one: FeatureShare) -> tuple[str, str]:
     """Return texts such as `32 % of 120` for the version and `71 % of 118` for the ancestor."""
     version, ancestor = (one["right"], one["images"]), (one["right_before"], one["images_before"])
     return _format_share(*version), _format_share(*ancestor)

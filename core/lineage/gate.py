@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from core.contract.features import FeatureCount
 from core.contract.gate import GateCheck, GateLimits, GateOut, Limit, Verdict
 from core.contract.losses import Losses
-from core.lineage.checks import check_losses, describe_visible
+from core.lineage.checks import check_losses, describe_visible_losses
 from core.lineage.coverage import Lost
 
 
@@ -141,5 +141,5 @@ def judge_metrics(gate: GateLimits | GateOut, metrics: Metrics, place: Place) ->
         }
     )
     judged: Verdict = {"passed": all(check["passed"] for check in checks), "checks": checks}
-    visible = describe_visible(gate, metrics.losses)
+    visible = describe_visible_losses(gate, metrics.losses)
     return judged if visible is None else {**judged, "visible": visible}

@@ -12,7 +12,7 @@ from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLI
 from core.database.tables import Job, Measurement, Model, Task, Version
 from core.lineage.coverage import find_lost_tasks, list_taught_tasks
 from core.lineage.gate import Metrics, Place, Production, judge_metrics
-from core.lineage.labels import find_doubt
+from core.lineage.labels import find_label_doubt
 from core.lineage.row import read_matrix_row
 from core.lineage.sure import choose_sure_threshold
 from core.statistics.matrix_row import row_figures
@@ -27,7 +27,7 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
     row = read_matrix_row(session, model.id, version.number)
     figures = row_figures(tasks, row, model.scenario)
     own_cell = row.get(version.task_number or 0)
-    rise = predicted_rise(session, model.id, version.number)
+    rise = read_forecast_rise(session, model.id, version.number)
     comparison = read_production_comparison(session, model.id, version.number)
     job = session.get(Job, version.job_id) if version.job_id is not None else None
     metrics = Metrics(
@@ -80,7 +80,7 @@ def _read_doubt(session: Session, job: Job | None, number: int | None) -> str | 
     if job is None or job.recipe.get("data_report") == "off":
         return None
     task = select(Task.report).where(Task.model_id == job.model_id, Task.number == number)
-    return find_doubt(session.scalar(task))
+    return find_label_doubt(session.scalar(task))
 
 
 def compute_confident_share(session: Session, model: Model, version: int) -> float | None:
@@ -92,7 +92,7 @@ def compute_confident_share(session: Session, model: Model, version: int) -> flo
     return None if sure is None or not sure["images"] else sure["covered"] / sure["images"]
 
 
-def predicted_rise(session: Session, model_id: str, version: int) -> float | None:
+def read_forecast_rise(session: Session, model_id: str, version: int) -> float | None:
     """Return the forecast rise of the earlier tasks' mean loss.
 
     It is infinite if it was not a finite number, and None if the method makes no forecast.

@@ -19,7 +19,7 @@ from core.database.tables import Alias, AliasMove, Audit, Job, Model, Task, Vers
 from core.lineage import words
 from core.lineage.coverage import knows_one_class, list_taught_tasks
 from core.lineage.judgement import judge_version
-from core.lineage.standing import ENDED, Standing, open_tasks, set_standing
+from core.lineage.standing import ENDED, Standing, read_open_task_states, set_standing
 
 PRODUCTION, LATEST = "production", "latest"
 DAY_S = 86_400.0
@@ -86,11 +86,11 @@ def publish_version(
     set_standing(task, Standing.LEARNED, now)
     _extend_retention(model, task, now)
     _move_latest(session, model, version, now)
-    if model.production_follows and not stays_behind(session, model, version):
+    if model.production_follows and not is_promotion_withheld(session, model, version):
         point_alias(session, model, PRODUCTION, version.number, now, mover)
 
 
-def stays_behind(session: Session, model: Model, version: Version) -> bool:
+def is_promotion_withheld(session: Session, model: Model, version: Version) -> bool:
     """Return True if a version is not promoted, since it knows one class and production none."""
     production = session.get(Alias, (model.id, PRODUCTION))
     has_none = production is None or production.version == 0
@@ -166,11 +166,11 @@ def judge_held_versions(session: Session, model: Model, now: float) -> list[int]
         return []
     query = select(Task).where(Task.model_id == model.id, Task.standing == str(Standing.HELD))
     # A task that is being learned again will be judged by its new version.
-    unfinished = open_tasks(session, model.id)
+    unfinished = read_open_task_states(session, model.id)
     passed = []
     # All are read first, since publishing one changes the standings that the query selects by.
     for task in session.scalars(query.order_by(Task.number)).all():
-        version = None if task.number in unfinished else held_version(session, task)
+        version = None if task.number in unfinished else find_held_version(session, task)
         if version is None:
             continue
         gate = judge_version(session, model, version)
@@ -186,7 +186,7 @@ def judge_held_versions(session: Session, model: Model, now: float) -> list[int]
     return passed
 
 
-def held_version(session: Session, task: Task) -> Version | None:
+def find_held_version(session: Session, task: Task) -> Version | None:
     """Return the newest version of a task if it is held, else None."""
     query = select(Version).where(
         Version.model_id == task.model_id, Version.task_number == task.number
@@ -338,7 +338,7 @@ def _update_standings(
     return lost_tasks
 
 
-def waiting_job(session: Session, model: Model) -> str | None:
+def find_waiting_job(session: Session, model: Model) -> str | None:
     """Return a queued job of the model that may run next, so that workers can be notified.
 
     Return None if there is none.

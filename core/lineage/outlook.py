@@ -10,7 +10,7 @@ from core.database.states import TERMINAL, State
 from core.database.tables import Alias, Job, Model, Task, Version
 from core.lineage import lineage, words
 from core.lineage.coverage import PASSED_OVER, list_taught_tasks, select_lacked_tasks
-from core.lineage.standing import open_tasks
+from core.lineage.standing import read_open_task_states
 
 
 @dataclass(frozen=True)
@@ -54,22 +54,22 @@ def describe_outlook(
     passed_over = [task for task in in_order if task.standing in PASSED_OVER]
     lacked = select_lacked_tasks(session, model, passed_over, taught)
     missing = [words.describe_missing(model, task, standing) for task, standing in lacked]
-    notes = _of_base(session, model) if head is None else []
+    notes = _describe_base_wait(session, model) if head is None else []
     stop = next((task for task in in_order if task.stops), None)
     if stop is not None:
-        again = stop.number in open_tasks(session, model.id)
-        notes.append(words.explain_wait(stop, lineage.held_version(session, stop), again))
+        again = stop.number in read_open_task_states(session, model.id)
+        notes.append(words.explain_wait(stop, lineage.find_held_version(session, stop), again))
     if not model.production_follows:
         production = session.get_one(Alias, (model.id, lineage.PRODUCTION)).version
         notes.append(words.explain_pinning(model, production))
     return Outlook(missing, notes)
 
 
-def _of_base(session: Session, model: Model) -> list[str]:
+def _describe_base_wait(session: Session, model: Model) -> list[str]:
     """Return the sentence that the task waits for the base; none if the job that fetches it has
     ended.
 
     A job that waits for a base that cannot be fetched says so in its own response.
     """
     job = None if model.base_job is None else session.get(Job, model.base_job)
-    return [] if job is None or State(job.state) in TERMINAL else [words.waits_for_base(job.id)]
+    return [] if job is None or State(job.state) in TERMINAL else [words.explain_base_wait(job.id)]

@@ -48,12 +48,12 @@ def find_best_before(
     return best_by_task
 
 
-def keep_figures(
+def store_row_figures(
     session: Session, version: Version, cells: Mapping[int, Cell], scenario: str
 ) -> None:
     """Store the figures of a version's row, for the metrics of its descendants."""
     figures = row_figures(list_taught_tasks(version.manifest), cells, scenario)
     detail = {"last": figures.last, "forgetting": figures.forgetting}
-    measurements.insert_rows(
+    measurements.insert_measurement_rows(
         session, version.model_id, version.number, [Measured(ROW, ALL_TASKS, figures.acc, detail)]
     )

@@ -41,7 +41,7 @@ ENDED = {State.REJECTED: S.REJECTED, State.FAILED: S.FAILED, State.CANCELLED: S.
 """Standing of a task without a version, by the state in which its job ended."""
 
 
-def open_tasks(session: Session, model_id: str) -> dict[int, State]:
+def read_open_task_states(session: Session, model_id: str) -> dict[int, State]:
     """Return the state of the unfinished job of each task that has one, by task number."""
     query = select(Job.task_number, Job.state).where(
         Job.model_id == model_id, is_unfinished(Job.state)
@@ -63,7 +63,7 @@ def derive_standing(task: Task, unfinished: State | None) -> Standing:
 
 def read_standings(session: Session, model_id: str, tasks: Collection[Task]) -> dict[int, Standing]:
     """Return the standing of each given task of one model, by task number."""
-    unfinished = open_tasks(session, model_id) if tasks else {}
+    unfinished = read_open_task_states(session, model_id) if tasks else {}
     return {task.number: derive_standing(task, unfinished.get(task.number)) for task in tasks}
 
 

@@ -33,14 +33,14 @@ class Start:
     normalise: Normalisation | None
 
 
-def add_version(
+def add_version_zero(
     session: Session, model: Model, start: Start, mover: Mover, *, seed: int, now: float
 ) -> Version:
     """Add version 0 with its parts and aliases.
 
     Args:
         start: weights of the version; the caller holds the lock on references
-            (`core.retention.references.lock_shared`).
+            (`core.retention.references.lock_references_shared`).
         seed: seed of the model's recipe.
         now: seconds since 1970.
     """
@@ -109,7 +109,7 @@ def build_weights_part(weights: Pretrained, stored: Weights) -> tuple[StoredPart
     return part, {"base": origin}
 
 
-def find_statistics(weights: Pretrained, model: Model) -> Normalisation | None:
+def find_pixel_statistics(weights: Pretrained, model: Model) -> Normalisation | None:
     """Return the pixel statistics that the weights were trained with.
 
     Return None if the model's images have other channels.

@@ -56,7 +56,7 @@ def describe_retention(model: Model, task: Task) -> str:
     return f"its training images are kept until {format_date(task.train_until)}"
 
 
-def kept_until(model: Model, task: Task) -> float | None:
+def find_retention_end(model: Model, task: Task) -> float | None:
     """Return when a task's training part will be deleted, in seconds since 1970; None if it is not
     scheduled."""
     undecided = model.keep_training_data or task.stops or not can_relearn(task)
@@ -107,14 +107,14 @@ def describe_missing(
     )
 
 
-def lost_by_move(model: Model, task: Task, version: int) -> str:
+def describe_lost_by_move(model: Model, task: Task, version: int) -> str:
     """Return a sentence about a task that production lacks after a move to an earlier version."""
     return (
         f"Version {version} was not taught {describe_task(task)}. {explain_settling(model, task)}"
     )
 
 
-def one_class(version: Version) -> str:
+def explain_one_class(version: Version) -> str:
     """Return why a first version is not promoted, and what to send."""
     return (
         f"Version {version.number} knows one class, so it calls every image by it. It is published "
@@ -123,7 +123,7 @@ def one_class(version: Version) -> str:
     )
 
 
-def passes_now(version: int) -> str:
+def describe_late_pass(version: int) -> str:
     """Return a sentence saying that a held version was judged again."""
     return f"Version {version} was held, passes its gate now and is published."
 
@@ -182,21 +182,21 @@ def explain_stop(model: Model, task: Task, version: Version, learned: Collection
     )
     return (
         f"Later batches of {model.name} wait until a person promotes version {version.number} with "
-        f"a reason, {again}, or continues without it.{first_mend(model, version, learned)}"
+        f"a reason, {again}, or continues without it.{describe_first_repair(model, version, learned)}"
     )
 
 
-def lost_tasks(gate: Verdict) -> list[int]:
+def list_lost_tasks(gate: Verdict) -> list[int]:
     """Return the tasks that a version was held for lacking."""
     return [n for check in gate["checks"] if check["name"] == "lost_tasks" for n in check["tasks"]]
 
 
-def first_mend(model: Model, version: Version, learned: Collection[int]) -> str:
+def describe_first_repair(model: Model, version: Version, learned: Collection[int]) -> str:
     """Return the requests that let a held version pass which lacks tasks; empty if it lacks none.
 
     Learning its own task again would not bring the lacking tasks back.
     """
-    lacking = lost_tasks(version.gate)
+    lacking = list_lost_tasks(version.gate)
     # The check lists lacking tasks even if the model allows that.
     if not lacking or model.allow_lost_classes:
         return ""
@@ -232,18 +232,18 @@ def explain_wait(task: Task, version: Version | None, again: bool) -> str:
     )
 
 
-def waits_for_base(job_id: str) -> str:
+def explain_base_wait(job_id: str) -> str:
     """Return why a batch waits whose model has no version 0 yet. job_id: the job that fetches the
     weights."""
     return f"This batch waits for the weights of its model's base, which job {job_id} brings."
 
 
-def fetch_again(job_id: str) -> str:
+def describe_fetch_request(job_id: str) -> str:
     """Return the request that fetches the weights again, as a clause."""
     return f"bring them again with POST /v1/jobs/{job_id}/retry"
 
 
-def lacks_base(job_id: str, error: JobError | None) -> str:
+def explain_missing_base(job_id: str, error: JobError | None) -> str:
     """Return why a batch keeps waiting for its model's base, and what to do.
 
     Args:
@@ -251,7 +251,7 @@ def lacks_base(job_id: str, error: JobError | None) -> str:
         error: reason why it failed; None: it was cancelled.
     """
     why = f"Job {job_id} was cancelled." if error is None else error["detail"]
-    again = fetch_again(job_id)
+    again = describe_fetch_request(job_id)
     # A failed fetch ends with this request already (`core.execution.kinds.fetch`).
     if again not in why:
         why = f"{why} Mend that, and {again}."
@@ -261,7 +261,7 @@ def lacks_base(job_id: str, error: JobError | None) -> str:
     )
 
 
-def went_on(model: Model, task: Task, known: bool) -> str:
+def describe_continuation(model: Model, task: Task, known: bool) -> str:
     """Return how the lineage continues past a held version.
 
     `known`: its head was taught the task.

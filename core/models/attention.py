@@ -68,7 +68,10 @@ def list_attention_items(
     if not tasks:
         return items
     versions, jobs = _find_held_versions(session, tasks), _find_newest_jobs(session, tasks)
-    answering, learned = _find_published_numbers(session, tasks), _learned_since(session, versions)
+    answering, learned = (
+        _find_published_numbers(session, tasks),
+        _find_learned_since(session, versions),
+    )
     pictures = _find_pictures(session, versions)
     # Collected first, since the actions of an item may concern another waiting task.
     waits: dict[str, dict[int, Task]] = {id: {} for id in by_id}
@@ -161,13 +164,13 @@ def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tup
     }
 
 
-def _learned_since(
+def _find_learned_since(
     session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], set[int]]:
     """Return (model, task) → tasks that its held version lacks and the head has been taught
     since."""
     lost_by_task = {
-        key: set(words.lost_tasks(version.gate)) for key, version in held_versions.items()
+        key: set(words.list_lost_tasks(version.gate)) for key, version in held_versions.items()
     }
     numbers = set().union(*lost_by_task.values()) if lost_by_task else set()
     query = select(Task.model_id, Task.number).where(
@@ -189,7 +192,7 @@ def _find_pictures(
 
     Only images that are still retained are used.
     """
-    chosen = {key: _few_pictures(version.gate) for key, version in held_versions.items()}
+    chosen = {key: _choose_pictures(version.gate) for key, version in held_versions.items()}
     named = {(key[0], picture["task"]) for key, pictures in chosen.items() for picture in pictures}
     if not named:
         return {}
@@ -206,7 +209,7 @@ def _find_pictures(
     }
 
 
-def _few_pictures(gate: Verdict) -> list[CheckPicture]:
+def _choose_pictures(gate: Verdict) -> list[CheckPicture]:
     """Return the pictures of all checks, each image once: the first of each check, then the second
     …"""
     by_check = [check.get("pictures", []) for check in gate["checks"]]
@@ -225,7 +228,7 @@ def _build_item(waiting: Waiting) -> AttentionOut:
     kind = S(str(task.standing))
     detail, actions = {
         S.HELD: _describe_held,
-        S.ROLLED_BACK: _rolled_back,
+        S.ROLLED_BACK: _describe_rolled_back,
         S.REJECTED: _describe_rejected,
         S.FAILED: _describe_failed,
     }[kind](waiting)
@@ -234,7 +237,7 @@ def _build_item(waiting: Waiting) -> AttentionOut:
         "version": version.number if kind is S.HELD and version is not None else waiting.answering,
         "task": task.number,
         "since": format_rfc3339(task.standing_at),
-        "training_data_until": format_rfc3339(words.kept_until(model, task)),
+        "training_data_until": format_rfc3339(words.find_retention_end(model, task)),
         "detail": detail,
         "actions": actions,
         "pictures": waiting.pictures,
@@ -272,7 +275,7 @@ def _describe_held(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     return detail, actions
 
 
-def _rolled_back(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+def _describe_rolled_back(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     model, task, answering = waiting.model, waiting.task, waiting.answering
     until = words.describe_retention(model, task)
     detail = (

@@ -9,8 +9,8 @@ from core.contract.responses.recipe import RecipeOut
 from core.errors import JobTooLarge
 from core.packaged import imagenet_base, packaged_base
 from core.recipe import photos
-from core.recipe.images import images_of
-from core.recipe.passes import BASE_SIZE, passes_s, say_minutes
+from core.recipe.images import resolve_images
+from core.recipe.passes import BASE_SIZE, estimate_passes_s, format_minutes
 
 EXAMPLE_IMAGES = 100
 """Number of images in the example batch whose duration the response to a creation states."""
@@ -27,19 +27,16 @@ class Start:
     notes: list[str] = field(default_factory=list)
 
 
-def find_start(catalogue: Catalogue, given: NewModel, admission: Admission) -> Start:
+def choose_default_base(catalogue: Catalogue, given: NewModel, admission: Admission) -> Start:
     """Choose the base for photos if the request leaves that open, the backbone is not trained and
     the base is available.
     """
-    if (
-        not photos.leaves_base_open(given)
-        or (recipe := photos.find_recipe(catalogue, given)) is None
-    ):
+    if not photos.is_base_open(given) or (recipe := photos.find_recipe(catalogue, given)) is None:
         return Start()
-    problem = imagenet_base.find_problem() or _find_excess(catalogue, recipe, admission)
+    problem = imagenet_base.find_base_problem() or _find_excess(catalogue, recipe, admission)
     # Training the larger network takes much longer, so that is left to an explicit request.
     if photos.trains_backbone(recipe):
-        return Start(None, [] if problem else [_minutes_of(catalogue, recipe)])
+        return Start(None, [] if problem else [_describe_minutes(catalogue, recipe)])
     if not problem:
         return Start(imagenet_base.NAME)
     return Start(
@@ -56,7 +53,7 @@ def find_start(catalogue: Catalogue, given: NewModel, admission: Admission) -> S
 
 def _find_excess(catalogue: Catalogue, recipe: RecipeOut, admission: Admission) -> str:
     """Return why a job on this base would be refused here, or "" if it would be accepted."""
-    image = images_of(catalogue, imagenet_base.ARCHITECTURE, {}).image
+    image = resolve_images(catalogue, imagenet_base.ARCHITECTURE, {}).image
     try:
         admission.check_job(catalogue, imagenet_base.ARCHITECTURE, image, recipe)
     except JobTooLarge as error:
@@ -64,13 +61,13 @@ def _find_excess(catalogue: Catalogue, recipe: RecipeOut, admission: Admission) 
     return ""
 
 
-def _minutes_of(catalogue: Catalogue, recipe: RecipeOut) -> str:
+def _describe_minutes(catalogue: Catalogue, recipe: RecipeOut) -> str:
     """Return a sentence with the expected minutes of a batch on the larger base."""
-    expected = passes_s(catalogue, imagenet_base.NAME, BASE_SIZE, recipe, EXAMPLE_IMAGES)
+    expected = estimate_passes_s(catalogue, imagenet_base.NAME, BASE_SIZE, recipe, EXAMPLE_IMAGES)
     return (
         f"This recipe trains the network, so the model starts from the small base "
         f"{packaged_base.PACKAGED}. "
         f'{imagenet_base.NAME} knows photos better ("base": "{imagenet_base.NAME}"); a batch of '
         f"{EXAMPLE_IMAGES} "
-        f"images then takes about {say_minutes(expected)} of one processor core by this recipe."
+        f"images then takes about {format_minutes(expected)} of one processor core by this recipe."
     )

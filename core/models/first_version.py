@@ -56,7 +56,7 @@ def add_version_zero(
     parts, origin, normalise = _base_parts(session, blobs, actor, model, seed, images.normalise)
     mover = Mover("create", actor.key_id)
     start = Start(parts, origin, normalise)
-    version_zero.add_version(session, model, start, mover, seed=seed, now=now)
+    version_zero.add_version_zero(session, model, start, mover, seed=seed, now=now)
 
 
 def _base_parts(
@@ -75,39 +75,43 @@ def _base_parts(
     if model.base == "random":
         return [], {"init": RandomStart(kind="random", seed=seed)}, _parse_normalisation(usual)
     # First, so that no blob of the base is deleted between the checks below and the commit.
-    references.lock_shared(session)
+    references.lock_references_shared(session)
     if not isinstance(model.base, str):
-        parts, origin, normalise = _of_version(session, actor, model, model.base)
+        parts, origin, normalise = _read_version_parts(session, actor, model, model.base)
     elif model.base.startswith(packaged_base.PREFIX):
-        part, origin, normalise = packaged.version_zero(model.base, model.architecture, model.image)
+        part, origin, normalise = packaged.build_version_zero(
+            model.base, model.architecture, model.image
+        )
         parts = [part]
     else:
-        parts, origin, normalise = _of_upload(session, actor, model, model.base, usual)
+        parts, origin, normalise = _build_uploaded_part(session, actor, model, model.base, usual)
     for part in parts:
         if not blobs.has(part.sha256):
-            raise _bad_base("The base's bytes are gone from the store; upload it again.")
+            raise _build_base_error("The base's bytes are gone from the store; upload it again.")
     return parts, origin, normalise
 
 
-def _of_upload(
+def _build_uploaded_part(
     session: Session, actor: Actor, model: Model, base: str, usual: NormalisationOut | None
 ) -> tuple[list[StoredPart], Origin, Normalisation | None]:
     """Return the part of an uploaded base, given by its id."""
     row = session.scalar(select(Base).where(Base.id == base, actor.filter_visible(Base.owner_id)))
     if row is None:
-        raise _bad_base(f"There is no base {base!r}.")
+        raise _build_base_error(f"There is no base {base!r}.")
     base_architecture = get_base_architecture(row.architecture)
     if base_architecture != model.architecture or not is_same_input_shape(
         row.architecture["image"], model.image
     ):
-        raise _bad_base(explain_base_mismatch(row.architecture, model.architecture, model.image))
-    model.image = _with_decoding_of(row.architecture["image"], model.image)
+        raise _build_base_error(
+            explain_base_mismatch(row.architecture, model.architecture, model.image)
+        )
+    model.image = _keep_decoding(row.architecture["image"], model.image)
     normalise = _parse_normalisation(row.architecture.get("normalise") or usual)
     part = StoredPart(name="base", type="base", sha256=row.sha256, bytes=row.bytes)
     return [part], {"base": BaseOrigin(id=row.id, sha256=row.sha256)}, normalise
 
 
-def _of_version(
+def _read_version_parts(
     session: Session, actor: Actor, model: Model, base: BaseVersion
 ) -> tuple[list[StoredPart], Origin, Normalisation | None]:
     """Return the parts of the backbone of another model's version."""
@@ -117,11 +121,11 @@ def _of_version(
         select(Version).where(Version.model_id == source.id, Version.number == number)
     )
     if source_version is None:
-        raise _bad_base(f"The model {base['model']!r} has no version {number}.")
+        raise _build_base_error(f"The model {base['model']!r} has no version {number}.")
     if source.architecture != model.architecture or not is_same_input_shape(
         source.image, model.image
     ):
-        raise _bad_base(
+        raise _build_base_error(
             f"Version {number} of {source.name} has "
             f"{describe_architecture(source.architecture, source.image)}; the model has "
             f"{describe_architecture(model.architecture, model.image)}. Create the model with "
@@ -131,7 +135,7 @@ def _of_version(
         source_version.manifest.network is not None
         and source_version.manifest.network.family == "linearised"
     ):
-        raise _bad_base(
+        raise _build_base_error(
             f"Version {number} of {base['model']!r} is linearised: its backbone is edited and does "
             "not fit the model's architecture. Name a version of a plain network, or upload the "
             "base."
@@ -147,13 +151,13 @@ def _of_version(
     origin: Origin = {"base": BaseOrigin(model=source.id, version=number)}
     if not parts:  # version 0 of a model with random weights: the same function makes them again
         origin["init"] = source_version.manifest.init
-    model.image = _with_decoding_of(source.image, model.image)
+    model.image = _keep_decoding(source.image, model.image)
     # By id, since a rebase may give the name to another model.
     model.base = {"model": source.id, "version": number}
     return parts, origin, source_version.manifest.normalise
 
 
-def _with_decoding_of(image: ImageOut, model_image: ImageOut) -> ImageOut:
+def _keep_decoding(image: ImageOut, model_image: ImageOut) -> ImageOut:
     """Return a base's image settings with the model's own decoding; a base knows only pixels."""
     image_settings: ImageOut = {**image}
     image_settings.pop("decoding", None)
@@ -166,5 +170,5 @@ def _parse_normalisation(statistics: NormalisationOut | None) -> Normalisation |
     return None if statistics is None else Normalisation.from_json(statistics)
 
 
-def _bad_base(message: str) -> Invalid:
+def _build_base_error(message: str) -> Invalid:
     return Invalid(message, fields=[{"field": "base", "message": message}])

@@ -11,7 +11,7 @@ from core.contract.patch import RecipePatch
 from core.contract.responses.attention import ActionBody, ActionOut
 from core.database.tables import Job, Model, Task, Version
 from core.lineage import words
-from core.lineage.labels import find_doubt
+from core.lineage.labels import find_label_doubt
 from core.lineage.lineage import PRODUCTION
 from core.text.steps import LEFT_OPEN
 
@@ -62,7 +62,7 @@ def list_held_actions(
             method="PUT",
         ),
     ]
-    if find_doubt(task.report) is not None:  # no recipe mends wrong labels
+    if find_label_doubt(task.report) is not None:  # no recipe mends wrong labels
         again = [make_retry(task, job)] if words.can_relearn(task) else []
         return [other_actions[0], *again, *other_actions[1:]]
     mended = _list_repairs(model, task, version, job, learned, other_tasks)
@@ -82,7 +82,7 @@ def _list_repairs(
     other_tasks: Mapping[int, Task],
 ) -> list[ActionOut]:
     failed = {check["name"] for check in version.gate["checks"] if not check["passed"]}
-    lacked = [number for number in words.lost_tasks(version.gate) if number not in learned]
+    lacked = [number for number in words.list_lost_tasks(version.gate) if number not in learned]
     # While the lineage lacks these tasks, no recipe makes a version that passes the gate.
     if lacked and not model.allow_lost_classes:
         first = other_tasks.get(lacked[0])

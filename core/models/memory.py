@@ -69,7 +69,7 @@ def _read_once(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOu
         by_type[FEATURES] = _find_features(session, version)
         number, manifest, scenario = version.number, version.manifest, owner.scenario
     memory_parts = [
-        _to_json(blobs, parts, _make_labeller(manifest, scenario, kind))
+        _memory_to_json(blobs, parts, _make_labeller(manifest, scenario, kind))
         for kind, parts in by_type.items()
         if parts
     ]
@@ -219,7 +219,7 @@ def _make_labeller(manifest: Manifest, scenario: str, kind: str) -> Callable[[in
     return find_label
 
 
-def _to_json(
+def _memory_to_json(
     blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int], str]
 ) -> PartMemory:
     """Return the memory of all parts of one type.

@@ -37,7 +37,7 @@ def delete_model(db: Database, store: Store, blobs: Blobs, actor: Actor, model: 
     delete_unused_digests(db, blobs, digests)
 
 
-def name_of_deleted(db: Database, actor: Actor, model: str) -> str | None:
+def find_deleted_name(db: Database, actor: Actor, model: str) -> str | None:
     """Return the former name of the caller's deleted model of that id, or None."""
     with db.read() as session:
         named = select(Model.name).where(Model.id == model, Model.deleted_at.is_not(None))
@@ -96,5 +96,5 @@ def _hide_model(
     record_action(
         session, actor, Entry("model.delete", row.id, {"name": row.name}, model=row.id), now
     )
-    stored_bytes.mark_outdated(session, row.owner_id)
+    stored_bytes.mark_measurement_outdated(session, row.owner_id)
     return archives, sorted(digests)

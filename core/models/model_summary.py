@@ -42,7 +42,7 @@ def build_model_summaries(session: Session, models: Sequence[Model]) -> dict[str
     answering, acc_lines, jobs = (
         _find_production(session, ids),
         _list_accuracies(session, ids),
-        _last_jobs(session, ids),
+        _find_last_jobs(session, ids),
     )
     return {
         model.id: _build_summary(
@@ -101,7 +101,7 @@ def _list_accuracies(session: Session, ids: Sequence[str]) -> dict[str, list[flo
     return acc_lines
 
 
-def _last_jobs(session: Session, ids: Sequence[str]) -> dict[str, LastJob]:
+def _find_last_jobs(session: Session, ids: Sequence[str]) -> dict[str, LastJob]:
     """Return the newest job of each model by model id.
 
     `at` is when it ended, else started, else was created.

@@ -42,7 +42,7 @@ from core.models.new_model import (
 )
 from core.models.requested_model import check_model_request
 from core.recipe import start
-from core.recipe.resolve import complete_stored, resolve
+from core.recipe.resolve import complete_stored, resolve_recipe
 from core.recipe.stored import build_stored_patch
 from core.requests import idempotency
 from core.requests.actor import Actor, Transaction, find_model
@@ -240,10 +240,10 @@ def _change_recipe(
     if given is None or any(
         given.get(name, "") is None for name in ("method", "optimizer", "preset")
     ):
-        recipe = start.recipe_of(catalogue, recipe, row.base)
+        recipe = start.complete_start_recipe(catalogue, recipe, row.base)
     if start.BALANCED.keys() <= row.recipe.keys():
         recipe = {**start.BALANCED, **recipe}  # a null resets to what the model was created with
-    resolved = resolve(
+    resolved = resolve_recipe(
         catalogue, row.scenario, recipe, architecture=row.architecture, problem=row.problem
     )
     warnings = check_next_task(

@@ -94,7 +94,7 @@ def find_weights(
     weights = None
     if asked.base in (PRETRAINED, imagenet_base.NAME):
         weights = pretrained.resolve_weights(resources.catalogue, asked.architecture, asked.base)
-        pretrained.require_room(resources.db, actor, weights, terms)
+        pretrained.require_room_for_weights(resources.db, actor, weights, terms)
     packaged.store_base(resources.blobs, asked.base, asked.images.image)
     return BeginsWith(weights, terms)
 
@@ -119,7 +119,7 @@ def add_model(
         StorageFull, TooManyRequests: the owner has no room for the weights, or for their job.
     """
     session, actor, now = transaction.session, transaction.actor, transaction.now
-    model = _new_row(asked, owner_id or actor.owner_id, now)
+    model = _build_model_row(asked, owner_id or actor.owner_id, now)
     # Flushed now, because the rows below have foreign keys to it.
     session.add(model)
     session.flush()
@@ -136,7 +136,7 @@ def add_model(
     return model
 
 
-def _new_row(asked: AskedModel, owner_id: str, now: float) -> Model:
+def _build_model_row(asked: AskedModel, owner_id: str, now: float) -> Model:
     request = asked.request
     odd_size = _warn_of_size(request.get("image") or {}, asked.images, asked.base)
     return Model(
@@ -258,7 +258,7 @@ def build_gate(
     }
 
 
-def is_free(session: Session, owner_id: str, name: str) -> bool:
+def is_name_free(session: Session, owner_id: str, name: str) -> bool:
     """Return True if no model of an owner has this name."""
     query = select(Model.id).where(
         Model.owner_id == owner_id, Model.name == name, Model.deleted_at.is_(None)
@@ -272,7 +272,7 @@ def require_free_name(session: Session, owner_id: str, name: str) -> None:
     Raises:
         NameTaken: there is one.
     """
-    if not is_free(session, owner_id, name):
+    if not is_name_free(session, owner_id, name):
         raise make_taken_error(name)
 
 

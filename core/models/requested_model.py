@@ -14,12 +14,12 @@ from core.contract.responses.model_change import NewModel
 from core.errors import Invalid
 from core.ids import is_name
 from core.ingest.names import normalise_label
-from core.models.default_start import Start, find_start
+from core.models.default_start import Start, choose_default_base
 from core.recipe import start
 from core.recipe.architecture import complete_architecture
-from core.recipe.images import DECODING, Images, images_of
+from core.recipe.images import DECODING, Images, resolve_images
 from core.recipe.problem import check_problem
-from core.recipe.resolve import Resolved, resolve
+from core.recipe.resolve import Resolved, resolve_recipe
 from core.recipe.stored import build_stored_patch
 
 
@@ -67,19 +67,19 @@ def check_model_request(
             f"{name!r} cannot be a name: [a-z0-9][a-z0-9._-]{{0,62}}, and not like an id.",
             fields=[{"field": "name", "message": "not a valid name"}],
         )
-    begin = find_start(catalogue, given, admission) if photos else Start()
+    begin = choose_default_base(catalogue, given, admission) if photos else Start()
     given_base = given.get("base") or begin.base
     asked_architecture: str | Mapping[str, Any] = given.get(
         "architecture"
     ) or start.default_architecture(given_base)
-    images = images_of(catalogue, asked_architecture, given.get("image") or {})
+    images = resolve_images(catalogue, asked_architecture, given.get("image") or {})
     # Stored with the model, so that later rules never change the pixels of its images.
     images = replace(images, image={**images.image, "decoding": DECODING})
     complete = complete_architecture(catalogue, scenario, asked_architecture, images.image)
     base = given_base or start.default_base(complete)
-    recipe = start.new_recipe(catalogue, build_stored_patch(given.get("recipe") or {}), base)
+    recipe = start.build_new_recipe(catalogue, build_stored_patch(given.get("recipe") or {}), base)
     problem = check_problem(catalogue, given.get("problem"))
-    resolved = resolve(catalogue, scenario, recipe, architecture=complete, problem=problem)
+    resolved = resolve_recipe(catalogue, scenario, recipe, architecture=complete, problem=problem)
     # Checked here too, so that nobody uploads a batch for a model whose jobs would all be refused.
     admission.check_job(catalogue, complete, images.image, resolved.recipe)
     classes = _check_classes(scenario, given.get("classes"))

@@ -62,7 +62,7 @@ def load_weights(channels: int, name: str = PACKAGED) -> bytes:
     if channels == 3:
         return _locate_file(name, "safetensors").read_bytes()
     tensors = load_file(_locate_file(name, "safetensors"))
-    return save(for_grey(tensors, load_description(name).normalise))
+    return save(convert_to_grey(tensors, load_description(name).normalise))
 
 
 def load_normalisation(channels: int, name: str = PACKAGED) -> Normalisation:
@@ -71,7 +71,7 @@ def load_normalisation(channels: int, name: str = PACKAGED) -> Normalisation:
     return rgb if channels == 3 else _to_grey(rgb)
 
 
-def for_grey(
+def convert_to_grey(
     tensors: Mapping[str, NDArray[np.float32]], normalise: Normalisation
 ) -> dict[str, NDArray[np.float32]]:
     """Convert a backbone of three channels to one that takes grey images and responds equally.

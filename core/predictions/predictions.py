@@ -156,13 +156,15 @@ def _check_task(manifest: Manifest, scenario: str, number: int, task: int | None
     if scenario == "task":
         tasks = [head.task for head in manifest.heads or []]
         if not tasks:
-            raise _without_classes(number)
+            raise _build_no_classes_error(number)
         if task is None:
-            raise _wrong_task(
+            raise _build_wrong_task_error(
                 "Each task has a head of its own here: name the task with ?task=", tasks
             )
         if task not in tasks:
-            raise _wrong_task(f"Version {number} has not learned task {task}; it knows", tasks)
+            raise _build_wrong_task_error(
+                f"Version {number} has not learned task {task}; it knows", tasks
+            )
     else:
         if task is not None:
             raise Invalid(
@@ -170,7 +172,7 @@ def _check_task(manifest: Manifest, scenario: str, number: int, task: int | None
                 fields=[{"field": "task", "message": "only in the task scenario"}],
             )
         if not manifest.classes or number == 0:
-            raise _without_classes(number)
+            raise _build_no_classes_error(number)
 
 
 Naming = Literal["number", "latest", "alias"]
@@ -227,7 +229,7 @@ def _build_query(by_id: bool, naming: Naming) -> Select[str, str]:
     )
 
 
-def _without_classes(number: int) -> WrongState:
+def _build_no_classes_error(number: int) -> WrongState:
     return WrongState(
         f"Version {number} has learned no classes yet: submit a task first, or name a later "
         f"version.",
@@ -235,7 +237,7 @@ def _without_classes(number: int) -> WrongState:
     )
 
 
-def _wrong_task(text: str, tasks: list[int]) -> Invalid:
+def _build_wrong_task_error(text: str, tasks: list[int]) -> Invalid:
     task_list = ", ".join(map(str, tasks[:50]))
     return Invalid(
         f"{text} ({task_list}).", fields=[{"field": "task", "message": f"one of {task_list}"}]

@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 from core.database import soundness
 from core.errors import CannotStart
 from core.files import descriptors, reserve
-from core.files.private import keep_private
+from core.files.private import make_files_private
 from core.settings import Settings
 
 LEAST_CONNECTIONS = 16
@@ -33,7 +33,7 @@ def require_start(settings: Settings) -> str | None:
     require_descriptors(settings)
     advice = _require_private(settings.data_dir)
     # Starting takes room as well, and only a started service can delete.
-    reserve.release_if_full(settings.data_dir)
+    reserve.release_reserve_if_full(settings.data_dir)
     _require_writable(settings.data_dir)
     require_sound(settings)
     return advice
@@ -43,7 +43,7 @@ def require_descriptors(settings: Settings) -> None:
     """Raise CannotStart if the process may open too few files to serve clients."""
     # Two for each connection, as `max_connections` counts them.
     needed = settings.reserved_descriptors + 2 * LEAST_CONNECTIONS
-    allowed = descriptors.raise_limit(needed)
+    allowed = descriptors.raise_descriptor_limit(needed)
     if allowed < needed:
         raise CannotStart(
             f"This process may open {allowed} files, and needs {needed} at least (4096 are usual). "
@@ -71,7 +71,7 @@ def require_sound(settings: Settings) -> None:
 
 def _require_private(data_dir: Path) -> str | None:
     try:
-        return keep_private(data_dir)
+        return make_files_private(data_dir)
     except OSError as error:
         raise _build_unwritable_error(data_dir, error) from error
 

@@ -22,7 +22,7 @@ from core.lineage.coverage import list_taught_tasks
 from core.lineage.row import read_matrix_row
 from core.packaged import imagenet_base
 from core.publishing.confused_pairs import ConfusedPair
-from core.recipe.passes import BASE_SIZE, pass_of
+from core.recipe.passes import BASE_SIZE, find_pass
 from core.text.steps import Step
 
 FAR = Fraction(1, 10)
@@ -98,11 +98,11 @@ def advise_once(
         repeated_keys.append(fresh.key)
     if repeated_keys:
         row = Measured(ADVICE, ALL_TASKS, None, {"given": repeated_keys})
-        measurements.insert_rows(session, model.id, version.number, [row])
+        measurements.insert_measurement_rows(session, model.id, version.number, [row])
     return None if fresh is None else fresh.text
 
 
-def is_falling(last: Sequence[Accuracy]) -> bool:
+def is_accuracy_falling(last: Sequence[Accuracy]) -> bool:
     """Return True if accuracy fell over three versions, each time, and in all by more than chance.
 
     Args:
@@ -116,7 +116,7 @@ def is_falling(last: Sequence[Accuracy]) -> bool:
     )
 
 
-def is_far_below(own: Accuracy, larger: LargerBase) -> bool:
+def is_far_below_larger_base(own: Accuracy, larger: LargerBase) -> bool:
     """Return True if a version is over 10 points, and more than chance, below a larger base's
     features."""
     # Exact, since 0.8 - 0.7 exceeds 0.1 in floating point.
@@ -141,9 +141,9 @@ def _find_conditions(
     tasks = _read_tasks(session, model, version)
     last = _read_last(session, model, version)
     # No move is advised to a base that this machine cannot provide.
-    can_move = model.base != imagenet_base.NAME and not imagenet_base.find_problem()
+    can_move = model.base != imagenet_base.NAME and not imagenet_base.find_base_problem()
     larger = _find_larger(session, model, tasks) if last and can_move else None
-    if larger is not None and is_far_below(last[-1], larger):
+    if larger is not None and is_far_below_larger_base(last[-1], larger):
         text = (
             f"Version {version.number} gets {last[-1].right:,} of {last[-1].images:,} held-out "
             f"images of all tasks right; a linear discriminant on the features of model "
@@ -153,7 +153,7 @@ def _find_conditions(
         conditions.append(
             _Condition(f"below:{larger.model}", f"{text} {_say_rebase(session, model, tasks)}")
         )
-    if is_falling(last):
+    if is_accuracy_falling(last):
         fell = words.join_words([one.format_share() for one in last[-_VERSIONS:]])
         text = f"Accuracy over all tasks so far has fallen over the last three versions: {fell}."
         help_ = (
@@ -260,7 +260,7 @@ def _say_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str:
             f"and let production move with POST {path}/finish."
         )
     images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
-    seconds = images * pass_of(imagenet_base.NAME, BASE_SIZE).forward_s
+    seconds = images * find_pass(imagenet_base.NAME, BASE_SIZE).forward_s
     begin = Step("POST", f"/v1/models/{model.name}/rebase", body={"base": imagenet_base.NAME})
     return (
         f"Move the model to the base for photos, whose features tell more classes apart: "

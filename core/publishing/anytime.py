@@ -94,4 +94,4 @@ def register_best_state(db: Database, store: Store, claim: Claim, path: Path) ->
             store.delete(key + name)
         raise
     # After the commit, because until then the row names the older files.
-    snapshots.drop_older(store, build_anytime_prefix(claim.job_id), claim.fence, number)
+    snapshots.delete_older_states(store, build_anytime_prefix(claim.job_id), claim.fence, number)

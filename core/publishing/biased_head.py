@@ -18,7 +18,7 @@ _KEPT_IMAGES = frozenset({"buffer", "exemplars"})
 _CLASSIFIERS = {"baseline_ncm": "nearest class mean", "baseline_lda": "linear discriminants"}
 
 
-def find_warning(
+def find_biased_head_warning(
     model: Model, version: int, result: JobResult, part_types: Collection[str]
 ) -> str | None:
     """Return the warning; None if no baseline is ahead of the version by more than the margin and
@@ -61,12 +61,14 @@ def _format_advice(
     if result.method.name == "analytic":
         other_head = "ridge" if result.method.hyper.get("head") == "lda" else "lda"
         patch = {"method": {"name": "analytic", "head": other_head}}
-        return f"Send the next batch with another head: {_next_batch(model, patch)}."
+        return f"Send the next batch with another head: {_describe_next_request(model, patch)}."
     sentences = []
     plain = result.network is None
     # Rebalancing learns the head from stored images, so without any it would change nothing.
     if plain and not result.method.predicts_with and _KEPT_IMAGES & set(part_types):
-        sentences.append(f"Send the next batch with `rebalance`: {_next_batch(model, REBALANCE)}.")
+        sentences.append(
+            f"Send the next batch with `rebalance`: {_describe_next_request(model, REBALANCE)}."
+        )
     again = "Or start" if sentences else "Start"
     if plain:
         sentences.append(
@@ -81,7 +83,7 @@ def _format_advice(
     return " ".join(sentences)
 
 
-def _next_batch(model: Model, recipe: Mapping[str, object]) -> Step:
+def _describe_next_request(model: Model, recipe: Mapping[str, object]) -> Step:
     return Step("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
 
 

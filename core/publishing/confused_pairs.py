@@ -33,7 +33,7 @@ class ConfusedPair:
     task: int = 0
 
 
-def count_confused(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
+def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
     """Return the pairs that the new version confuses, the worst first.
 
     Predictions that are stored without true classes are ignored.
@@ -56,12 +56,12 @@ def count_confused(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
     confused = [
         pair
         for task, counted in counts_by_task.items()
-        for pair in find_confused(counted, heads[task] if task else document.classes, task)
+        for pair in find_confused_pairs(counted, heads[task] if task else document.classes, task)
     ]
     return sorted(confused, key=_least_share, reverse=True)
 
 
-def find_confused(
+def find_confused_pairs(
     counts: Counter[tuple[int, int]], classes: list[str], task: int = 0
 ) -> Iterable[ConfusedPair]:
     """Find the pairs among the predictions of one head.

@@ -16,7 +16,7 @@ from core.contract.features import FeatureCount, FeatureShare
 from core.contract.jobs.job_result import JobResult
 from core.database.measurements import ALL_TASKS, EACH_TASK, FEATURES
 from core.database.tables import Job, Measurement, Model, Version
-from core.lineage.features import LEAST_IMAGES, find_last_good
+from core.lineage.features import LEAST_IMAGES, find_last_good_ancestor
 from core.recipe.photos import trains_backbone
 
 LAST_VERSIONS = 20
@@ -99,7 +99,7 @@ def _read_ancestors(session: Session, model: Model, numbers: list[int]) -> list[
     collapsed = {
         version
         for version, detail in session.execute(counted)
-        if find_last_good(detail) is not None
+        if find_last_good_ancestor(detail) is not None
     }
     query = select(Version.number, Version.manifest).where(
         Version.model_id == model.id, Version.number.in_(tasks)

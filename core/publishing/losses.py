@@ -264,7 +264,11 @@ class _Comparison:
             return
         old, n_known = old_predictions
         # Among the classes that production knows, since each new class is one more wrong answer.
-        best, targets, all_images = part.ranked.best_of(n_known), part.ranked.targets, _all_of(part)
+        best, targets, all_images = (
+            part.ranked.best_of(n_known),
+            part.ranked.targets,
+            _select_all_images(part),
+        )
         right, still_right, now = old == targets, best == targets, part.ranked.rows == targets
         self._forgotten.add_task(
             part, old, best, right & ~still_right, still_right & ~right, all_images
@@ -290,7 +294,7 @@ class _Comparison:
         right, still_right = old == targets, best == targets
         negative, positive = right & ~still_right, still_right & ~right
         tally = LossTally()
-        tally.add_task(part, old, best, negative, positive, _all_of(part))
+        tally.add_task(part, old, best, negative, positive, _select_all_images(part))
         counts = TaskLoss(
             task=part.task,
             against=version.number,
@@ -390,7 +394,7 @@ class _Comparison:
         )
 
 
-def _all_of(part: PredictedPart) -> Mask:
+def _select_all_images(part: PredictedPart) -> Mask:
     return np.ones(len(part.ranked.rows), bool)
 
 

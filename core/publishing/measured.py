@@ -12,7 +12,7 @@ from core.database import measurements
 from core.database.bulk import insert_rows
 from core.database.tables import Model, Result, Version
 from core.lineage.lineage import find_numbered_version
-from core.lineage.row import find_best_before, keep_figures
+from core.lineage.row import find_best_before, store_row_figures
 from core.publishing.answers import StoredCells
 from core.statistics.matrix_row import Cell
 
@@ -63,9 +63,12 @@ def write_measured(
         session, model, {"base": 0, "parent": parent.number}, measured.values(), made.predictions
     )
     insert_rows(session, Result, rows)
-    keep_figures(session, version, cells, model.scenario)
-    measurements.insert_rows(
-        session, model.id, version.number, measurements.build_rows(made.figures, without=deleted)
+    store_row_figures(session, version, cells, model.scenario)
+    measurements.insert_measurement_rows(
+        session,
+        model.id,
+        version.number,
+        measurements.build_measurement_rows(made.figures, without=deleted),
     )
 
 

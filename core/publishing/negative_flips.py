@@ -22,7 +22,7 @@ from core.execution.result import ResultFolder
 from core.ingest.answers import Place, open_answers
 from core.ingest.dataset import open_dataset
 from core.jobs.fence import Claim
-from core.lineage.features import find_best, find_loss
+from core.lineage.features import compute_feature_loss, find_best_ancestor
 from core.lineage.gate import Production
 from core.lineage.judgement import get_gate_limits
 from core.lineage.lineage import PRODUCTION
@@ -64,8 +64,8 @@ class ProductionComparison:
             )
             rows.append(Measured(LOSSES, ALL_TASKS, net, losses))
         if self.features is not None:
-            best = find_best(self.features)
-            loss = None if best is None else find_loss(best)
+            best = find_best_ancestor(self.features)
+            loss = None if best is None else compute_feature_loss(best)
             rows.append(Measured(FEATURES, ALL_TASKS, loss, self.features))
         return rows
 
@@ -124,7 +124,9 @@ def _count_flips(
         # The job has compared the two on the same decoded images, so nothing is fetched.
         if number == job.parent_version:
             retained_tasks = {n for n, task in tasks.items() if task.data_deleted_at is None}
-            return ProductionComparison(number, _by_parent(number, result.document, retained_tasks))
+            return ProductionComparison(
+                number, _read_parent_flips(number, result.document, retained_tasks)
+            )
         if result.document.problem is not None:  # its predictions are no rows of classes
             return ProductionComparison(number, None)
         version = select(Version.manifest).where(
@@ -133,11 +135,11 @@ def _count_flips(
         manifest: Manifest = session.scalars(version).one()
         measured_tasks = _find_measured_tasks(session, model, number, tasks)
     return ProductionComparison(
-        number, _by_answers(blobs, number, manifest, measured_tasks, result)
+        number, _count_stored_flips(blobs, number, manifest, measured_tasks, result)
     )
 
 
-def _by_parent(number: int, result: JobResult, tasks: set[int]) -> Production:
+def _read_parent_flips(number: int, result: JobResult, tasks: set[int]) -> Production:
     """Return the counts that the job itself made against its parent."""
     changes = [change for task, change in (result.changes or {}).items() if int(task) in tasks]
     return Production(number, sum(c.regressed for c in changes), sum(c.total for c in changes))
@@ -167,7 +169,7 @@ def _find_measured_tasks(
     return measured_tasks
 
 
-def _by_answers(
+def _count_stored_flips(
     blobs: Blobs,
     number: int,
     manifest: Manifest,

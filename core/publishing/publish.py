@@ -42,11 +42,11 @@ from core.lineage.coverage import add_taught_task
 from core.lineage.judgement import judge_version
 from core.publishing import answers, anytime, negative_flips
 from core.publishing.answers import Sealed
-from core.publishing.confused_pairs import ConfusedPair, count_confused
+from core.publishing.confused_pairs import ConfusedPair, count_confused_pairs
 from core.publishing.manifest import JobRows, build_manifest
 from core.publishing.measured import Measurements, write_measured
 from core.publishing.negative_flips import ProductionComparison
-from core.publishing.version_warnings import Findings, find_lacks, find_warnings
+from core.publishing.version_warnings import Findings, describe_lacked_tasks, find_warnings
 from core.retention import references, retention
 from core.retention.answers import remove_predictions
 from core.retention.damage import Marks
@@ -142,7 +142,9 @@ def publish_result(
             store_features(blobs, result_folder),
         )
         totals = store_totals(blobs, result_folder)
-        made = _Made(result_folder, stored, sealed, features, totals, count_confused(result_folder))
+        made = _Made(
+            result_folder, stored, sealed, features, totals, count_confused_pairs(result_folder)
+        )
         # Read before the transaction replaces them: afterwards, no row names their blob.
         former = _find_former_totals(db, claim)
         hit_failpoint("publish-stored")
@@ -155,7 +157,7 @@ def publish_result(
                 negative_flips.compare_with_production(db, blobs, claim, result_folder),
             )
         hit_failpoint("publish-committed")
-        _drop_unnamed(db, blobs, made, former)
+        _delete_unnamed_objects(db, blobs, made, former)
     _clean_up(db, store, claim)
     hit_failpoint("publish-cleaned")
     return done
@@ -179,8 +181,8 @@ def _try_publish(
     document = made.folder.document
     with db.write() as session:
         # Until the transaction ends, no sweep deletes a blob that it is about to name.
-        references.lock_shared(session)
-        _store_again(session, blobs, made)
+        references.lock_references_shared(session)
+        _store_deleted_again(session, blobs, made)
         job = lock_claimed_job(session, claim)
         find_next_state(job.state, Action.PUBLISH)  # raises at once if a stop was requested
         model = lineage.lock_model(session, job.model_id)
@@ -195,7 +197,7 @@ def _try_publish(
         version.gate = judge_version(session, model, version)
         findings = Findings(document, comparison, made.confused)
         warned = find_warnings(session, model, job, version, findings)
-        version.warnings = [*find_lacks(session, model, version), *warned]
+        version.warnings = [*describe_lacked_tasks(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
             if made.totals is not None:  # the next job continues this version
@@ -214,12 +216,12 @@ def _try_publish(
         if task.held_out_deleted_at is not None:
             remove_predictions(session, model.id, task.number)
         # Last, since it locks the owner's row, which the owner's requests and claims need too.
-        stored_bytes.add_size(session, job.owner_id, size)
+        stored_bytes.add_stored_bytes(session, job.owner_id, size)
         hit_failpoint("publish-uncommitted")
         return Published(version.number, version.status)
 
 
-def _store_again(session: Session, blobs: Blobs, made: _Made) -> None:
+def _store_deleted_again(session: Session, blobs: Blobs, made: _Made) -> None:
     """Store again what was deleted as unused meanwhile; the caller holds the lock on references.
 
     Objects that another row refers to are not deleted meanwhile. The store is asked for the others
@@ -253,7 +255,7 @@ def _store_measurements(
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
     size += write_features(session, model, backbone, made.features)
     answers.fill_parent_cells(session, model, version.parent or 0, cells, document)
-    measurements.insert_rows(session, model.id, version.number, comparison.build_rows())
+    measurements.insert_measurement_rows(session, model.id, version.number, comparison.build_rows())
     return size
 
 
@@ -262,9 +264,9 @@ def _end_job(publishing: _Publishing, version: Version, warnings: list[str]) -> 
     session, now = publishing.session, publishing.now
     model, task, job = publishing.model, publishing.task, publishing.job
     for text in version.warnings:  # the job process has logged its own warnings
-        job_log.add_line(session, job.id, ("warning", text), now)
+        job_log.add_log_line(session, job.id, ("warning", text), now)
     production = negative_flips.find_production_number(session, model.id)
-    job_log.add_line(session, job.id, _format_outcome(model, task, version, production), now)
+    job_log.add_log_line(session, job.id, _format_outcome(model, task, version, production), now)
     session.flush()  # event streams end with the event of the state, so the log lines come first
     data: StateData = {"version": version.number, "outcome": version.status, "warnings": warnings}
     change_state(session, job, Action.PUBLISH, now, data)
@@ -298,7 +300,11 @@ def _format_outcome(
         )
         return "info", f"Version {version.number} {text}"
     stops = f"{words.explain_stop(model, task, version)} {words.SETTLED_BY}"
-    next_ = stops if task.stops else words.went_on(model, task, task.standing == "learned")
+    next_ = (
+        stops
+        if task.stops
+        else words.describe_continuation(model, task, task.standing == "learned")
+    )
     return "warning", f"{words.explain_hold(version.number, version.gate)} {next_}"
 
 
@@ -385,7 +391,7 @@ def _find_former_totals(db: Database, claim: Claim) -> set[str]:
     return {digest} if digest is not None else set()
 
 
-def _drop_unnamed(db: Database, blobs: Blobs, made: _Made, former: set[str]) -> None:
+def _delete_unnamed_objects(db: Database, blobs: Blobs, made: _Made, former: set[str]) -> None:
     """Delete stored objects without a row: predictions and features of deleted images, totals.
 
     Args:
@@ -409,4 +415,4 @@ def _clean_up(db: Database, store: Store, claim: Claim) -> None:
             store.delete(info.key)
     assert claim.task_id is not None, "the job learned a task"
     # Copies in a machine's cache are left to the sweep, so no folder is needed.
-    retention.drop_task_blobs(db, Blobs(store, Path()), claim.task_id)
+    retention.delete_task_blobs(db, Blobs(store, Path()), claim.task_id)

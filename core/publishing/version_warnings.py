@@ -10,7 +10,7 @@ from core.contract.jobs.job_result import JobResult
 from core.database.tables import Job, Model, Version
 from core.lineage import lineage, words
 from core.lineage.coverage import find_lacked_tasks, list_taught_tasks
-from core.lineage.features import find_last_good, say_shares
+from core.lineage.features import find_last_good_ancestor, format_shares
 from core.publishing import biased_head
 from core.publishing.advice import advise_once
 from core.publishing.confused_pairs import ConfusedPair
@@ -33,7 +33,7 @@ class Findings:
     confused: Sequence[ConfusedPair]
 
 
-def find_lacks(session: Session, model: Model, version: Version) -> list[str]:
+def describe_lacked_tasks(session: Session, model: Model, version: Version) -> list[str]:
     """Return sentences about tasks that were learned once but that the version was not taught."""
     missing_tasks = find_lacked_tasks(session, model, list_taught_tasks(version.manifest))
     return [
@@ -51,19 +51,23 @@ def find_warnings(
     """
     passed = version.gate["passed"]
     # The version is judged and not yet published, so its effect on production is foreseen here.
-    stays = passed and model.production_follows and lineage.stays_behind(session, model, version)
+    stays = (
+        passed
+        and model.production_follows
+        and lineage.is_promotion_withheld(session, model, version)
+    )
     moves = passed and model.production_follows and not stays
     production = version.number if moves else findings.comparison.production
     warning_text = warn_collapsed(model, version, findings.comparison.features, production)
     if warning_text is None:
-        warning_text = biased_head.find_warning(
+        warning_text = biased_head.find_biased_head_warning(
             model, version.number, findings.result, {part.type for part in findings.result.parts}
         )
     # Called even after another warning, since it also records the conditions that hold.
     advice = advise_once(
         session, model, version, job, findings.confused, says_other=warning_text is not None
     )
-    one_class = words.one_class(version) if stays else None
+    one_class = words.explain_one_class(version) if stays else None
     return [text for text in (warning_text, advice, one_class) if text is not None]
 
 
@@ -79,22 +83,22 @@ def warn_collapsed(
         version: a version that was judged already.
         production: the version in production once this one is published or held.
     """
-    good = find_last_good(count)
+    good = find_last_good_ancestor(count)
     if good is None:
         return None
-    now, before = say_shares(good)
+    now, before = format_shares(good)
     number, path = good["version"], f"/v1/models/{model.name}/aliases/production"
     return (
         f"The features of version {version.number} have collapsed: a linear discriminant on them "
         f"gets {now} held-out images of earlier tasks right, on those of version {number}, the "
-        f"last good version, {before}. {_go_on(version, number, path, production)} Then send the "
+        f"last good version, {before}. {_describe_way_on(version, number, path, production)} Then send the "
         f"batch with a smaller learning rate or a method that leaves the features as they are, or "
         f"start a model on the features of version {number}: "
         f"{Step('POST', '/v1/models', body=biased_head.build_successor_request(model, number))}."
     )
 
 
-def _go_on(version: Version, good: int, path: str, production: int | None) -> str:
+def _describe_way_on(version: Version, good: int, path: str, production: int | None) -> str:
     move = {"version": good, "reason": LEFT_OPEN}
     if production == good and not version.gate["passed"]:
         return (

@@ -37,14 +37,14 @@ from core.models.new_model import (
     add_model,
     build_gate,
     find_weights,
-    is_free,
+    is_name_free,
     make_taken_error,
     require_free_name,
 )
 from core.models.requested_model import AskedModel, check_model_request
 from core.packaged import imagenet_base, packaged_base
 from core.rebase.rebase_comparison import Comparison, comparison_to_json
-from core.rebase.rebase_plan import find_open_rebase, find_production, make_plan
+from core.rebase.rebase_plan import find_open_rebase, find_production, make_rebase_plan
 from core.recipe import start
 from core.recipe.resolve import complete_stored
 from core.requests import idempotency
@@ -94,19 +94,19 @@ def begin_rebase(
         old = find_model(session, actor, model)
         require_classes(old, "Rebases")
         fields = _new_model(session, actor, old, given)
-        size = _bytes_of(old, _list_retained_tasks(session, old))
+        size = _sum_task_bytes(old, _list_retained_tasks(session, old))
     checked = _check_new_model(resources.catalogue, fields, old, limits.admission)
     requested = _decoding_as_before(checked, old)
     # With other images, the new model takes over no data, and batches are sent again.
     if size and requested.images.image == old.image:
-        quota.require_room(db, old.owner_id, limits.terms.max_owner_bytes, size)
+        quota.require_storage_room(db, old.owner_id, limits.terms.max_owner_bytes, size)
     # The weights count among the bytes of the models' owner, also if an administrator asks.
     owner = replace(actor, owner_id=old.owner_id)
     begins = find_weights(resources, owner, requested, limits.terms)
     try:
         with db.write() as session:
             # Blobs of the old model's tasks must not be deleted before the new rows refer to them.
-            references.lock_shared(session)
+            references.lock_references_shared(session)
             now = db.now(session)
             replay = idempotency.find_replay(session, actor, repeat)
             if replay is not None:
@@ -128,7 +128,7 @@ def free_name(session: Session, owner_id: str, stem: str, ending: str) -> str:
     while True:
         tail = f"-{ending}" if number == 1 else f"-{ending}-{number}"
         name = stem[: MAX_NAME - len(tail)] + tail
-        if is_free(session, owner_id, name):
+        if is_name_free(session, owner_id, name):
             return name
         number += 1
 
@@ -208,7 +208,7 @@ def _start_from(session: Session, actor: Actor, old: Model, base: ModelBase) -> 
             'version: {"model": "…", "version": 1}.'
         )
     elif base.startswith(packaged_base.PREFIX):
-        fields = _of_package(old, base)
+        fields = _read_packaged_base(old, base)
     else:
         row = session.scalar(
             select(Base).where(Base.id == base, actor.filter_visible(Base.owner_id))
@@ -228,7 +228,7 @@ def _start_from(session: Session, actor: Actor, old: Model, base: ModelBase) -> 
     return {"base": base, **fields}
 
 
-def _of_package(old: Model, base: str) -> dict[str, object]:
+def _read_packaged_base(old: Model, base: str) -> dict[str, object]:
     """Return architecture and image of a packaged base."""
     if base == imagenet_base.NAME:
         return {"architecture": imagenet_base.ARCHITECTURE, "image": {}}
@@ -294,7 +294,7 @@ def _add_model_and_jobs(
     job_ids = [] if new.base_job is None else [new.base_job]
     job_ids += _queue_tasks(order, old, new, requested.resolved.recipe)
     session.flush()
-    response = comparison_to_json(Comparison(make_plan(session, old, new), {}))
+    response = comparison_to_json(Comparison(make_rebase_plan(session, old, new), {}))
     response["warnings"] += new.warnings
     return response, job_ids
 
@@ -323,7 +323,7 @@ def _queue_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> li
             f"Task {twin.number} is learned from the images that {old.name} keeps of its task "
             f"{task.number}."
         )
-        job_log.add_line(session, job.id, ("info", text), now)
+        job_log.add_log_line(session, job.id, ("info", text), now)
         job_ids.append(job.id)
     if job_ids:
         # The last of these jobs needs most memory, so that one check covers all.
@@ -332,8 +332,8 @@ def _queue_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> li
             order.resources.catalogue, new.architecture, new.image, recipe, work
         )
         # Both come last, since they lock the owner's row.
-        quota.take_room(
-            session, new.owner_id, limits.terms.max_owner_bytes, _bytes_of(old, stored_tasks)
+        quota.take_storage_room(
+            session, new.owner_id, limits.terms.max_owner_bytes, _sum_task_bytes(old, stored_tasks)
         )
         quota.take_job_room(session, new.owner_id, limits.terms.max_open_jobs)
     return job_ids
@@ -360,7 +360,7 @@ def _is_stored(blobs: Blobs, task: Task) -> bool:
     return all(blobs.has(part) for part in parts if part is not None)
 
 
-def _bytes_of(model: Model, tasks: Sequence[Task]) -> int:
+def _sum_task_bytes(model: Model, tasks: Sequence[Task]) -> int:
     """Return the bytes of the files of tasks, as usage counts them."""
     pixels = int(model.image["size"]) ** 2 * int(model.image["channels"])
     images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)

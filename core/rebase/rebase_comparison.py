@@ -23,7 +23,7 @@ from core.rebase.rebase_plan import (
     Plan,
     PlannedTask,
     find_rebase,
-    make_plan,
+    make_rebase_plan,
     search_rebase,
 )
 from core.requests.actor import Actor, find_model, guard_model_files
@@ -74,7 +74,9 @@ def compare_counts(db: Database, actor: Actor, model: str) -> RebaseOut | None:
     with db.read() as session:
         pair = search_rebase(session, find_model(session, actor, model))
         return (
-            None if pair is None else comparison_to_json(Comparison(make_plan(session, *pair), {}))
+            None
+            if pair is None
+            else comparison_to_json(Comparison(make_rebase_plan(session, *pair), {}))
         )
 
 
@@ -122,7 +124,7 @@ def comparison_to_json(comparison: Comparison) -> RebaseOut:
 
 def _read_plan(db: Database, actor: Actor, model: str) -> Plan:
     with db.read() as session:
-        return make_plan(session, *find_rebase(session, actor, model))
+        return make_rebase_plan(session, *find_rebase(session, actor, model))
 
 
 def _with_files(db: Database, actor: Actor, plan: Plan, use: Callable[[], Made]) -> Made:

@@ -18,12 +18,12 @@ from core.database import owner_events
 from core.database.session import Database
 from core.database.tables import Model
 from core.errors import WrongState
-from core.keys.predict_keys import follow_name
+from core.keys.predict_keys import move_keys_to_model
 from core.lineage.lineage import PRODUCTION
 from core.models.new_model import require_free_name
 from core.rebase.rebase import free_name
 from core.rebase.rebase_comparison import Comparison, compare_models, comparison_to_json
-from core.rebase.rebase_plan import Plan, find_rebase, make_plan
+from core.rebase.rebase_plan import Plan, find_rebase, make_rebase_plan
 from core.requests.actor import Actor, Transaction, find_model
 from core.requests.audit import Entry, record_action
 from core.storage import Blobs
@@ -66,12 +66,12 @@ def finish_rebase(
     try:
         with db.write() as session:
             old, new = _lock_pair(session, actor, model)
-            plan = make_plan(session, old, new)
+            plan = make_rebase_plan(session, old, new)
             _require_compared(comparison.plan, plan, decision.seen_versions)
             is_back = plan.finished_at is not None
             is_old = find_model(session, actor, model).id == old.id
             if is_back:
-                _require_back(is_old, old, new)
+                _require_old_model(is_old, old, new)
             else:
                 _require_ready(is_old, old, new, comparison, decision.missing)
             transaction = Transaction(session, actor, db.now(session))
@@ -134,7 +134,7 @@ def _require_ready(
         )
 
 
-def _require_back(is_old: bool, old: Model, new: Model) -> None:
+def _require_old_model(is_old: bool, old: Model, new: Model) -> None:
     """Check that the call names the old model, which is needed to undo a rebase."""
     if not is_old:
         raise WrongState(
@@ -166,10 +166,10 @@ def _swap_names(
         require_free_name(session, comes.owner_id, name)
     comes.name = name
     if goes.deleted_at is None:
-        follow_name(session, goes, comes)
+        move_keys_to_model(session, goes, comes)
     new.rebased_at = None if is_back else now
     session.flush()
-    plan = make_plan(session, old, new)
+    plan = make_rebase_plan(session, old, new)
     side = plan.old if is_back else plan.new
     data: AuditData = {
         "name": name,

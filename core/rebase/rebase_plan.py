@@ -18,7 +18,7 @@ from core.ingest.answers import Place
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import PRODUCTION, find_numbered_version
-from core.lineage.standing import Standing, open_tasks, read_standings
+from core.lineage.standing import Standing, read_open_task_states, read_standings
 from core.requests.actor import Actor, find_model
 
 _UNDER_WAY = (Standing.QUEUED, Standing.RUNNING)
@@ -165,7 +165,7 @@ def find_production(session: Session, model: Model) -> Version | None:
     return None if alias is None else find_numbered_version(session, model, alias.version)
 
 
-def make_plan(session: Session, old: Model, new: Model) -> Plan:
+def make_rebase_plan(session: Session, old: Model, new: Model) -> Plan:
     """Compute which tasks of the old model have arrived, in a fixed number of queries."""
     old_version, new_version = find_production(session, old), find_production(session, new)
     sides = (_build_side(old, old_version), _build_side(new, new_version))
@@ -281,9 +281,9 @@ def _plan_task(
     old, new, standings = rebase.old, rebase.new, rebase.standings
     arrived, detail, by_image = twin is not None and twin.number in rebase.taught, "", False
     if twin is None:
-        missing = _to_send(old, new, task)
+        missing = _ask_for_archive(old, new, task)
     elif not arrived:
-        missing = _under_way(new, twin, standings[twin.number])
+        missing = _describe_next_step(new, twin, standings[twin.number])
     else:
         detail, by_image = _check_comparable(task, measured)
         missing = "" if by_image or _is_measured(task, measured) else detail
@@ -312,7 +312,7 @@ def _plan_task(
     )
 
 
-def _to_send(old: Model, new: Model, task: Task) -> str:
+def _ask_for_archive(old: Model, new: Model, task: Task) -> str:
     """Say that the task's archive must be sent again."""
     name = words.describe_task(task)
     gone = (
@@ -324,7 +324,7 @@ def _to_send(old: Model, new: Model, task: Task) -> str:
     return f"Send the archive of {name} to {new.name} again.{gone}"
 
 
-def _under_way(new: Model, twin: Task, standing: Standing) -> str:
+def _describe_next_step(new: Model, twin: Task, standing: Standing) -> str:
     """Say what is left to do before a task of the new model is in production."""
     name = words.describe_task(twin)
     if standing in _UNDER_WAY:
@@ -399,7 +399,7 @@ def _describe_missing(
         sentences.append(
             f"Job {new.base_job} brings the weights of the base of {new.name}: wait for it."
         )
-    unfinished = sorted(set(open_tasks(session, old.id)) - set(numbers))
+    unfinished = sorted(set(read_open_task_states(session, old.id)) - set(numbers))
     if unfinished:
         listed = words.join_words([str(number) for number in unfinished])
         several = "s" * (len(unfinished) > 1)

@@ -6,8 +6,8 @@ from typing import Any, cast
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import Invalid
-from core.recipe.pretrained import ARCHITECTURE, SHORT, image_errors, weights_of
-from core.recipe.schema import FieldError, as_fields, describe_errors, errors_of
+from core.recipe.pretrained import ARCHITECTURE, SHORT, find_named_weights, image_errors
+from core.recipe.schema import FieldError, describe_errors, find_errors_in, list_error_fields
 from core.text.nearest import list_schema_paths
 from core.text.plain import describe_options
 
@@ -23,7 +23,7 @@ def complete_architecture(
         Invalid: the architecture is unknown, has bad hyper-parameters, or does not fit the scenario
             or the image.
     """
-    weights = weights_of(catalogue, asked)
+    weights = find_named_weights(catalogue, asked)
     # A copy, since `pop` must not change the request.
     hyper_parameters = dict(_expand_short_form(asked) if isinstance(asked, str) else asked)
     name = hyper_parameters.pop("name", None)
@@ -37,7 +37,7 @@ def complete_architecture(
         f"architecture.{path}" for path in ("name", *list_schema_paths(entry["schema"]))
     ]
     # Collected instead of raised, so that one response names every wrong field.
-    errors = list(errors_of(entry["schema"], hyper, "architecture", known_fields))
+    errors = list(find_errors_in(entry["schema"], hyper, "architecture", known_fields))
     if scenario not in entry.get("scenarios", [scenario]):
         errors.append(("architecture.name", f"{name} does not work in the {scenario} scenario"))
     smallest = entry.get("min_size") or 1
@@ -57,4 +57,4 @@ def _expand_short_form(asked: str) -> Mapping[str, str]:
 
 
 def _build_error(errors: list[FieldError], what: str) -> Invalid:
-    return Invalid(describe_errors(errors, what), fields=as_fields(errors))
+    return Invalid(describe_errors(errors, what), fields=list_error_fields(errors))

@@ -36,7 +36,7 @@ class BaseConfig(BaseModel):
     interpolation: Interpolation | None = None
 
 
-def config_of(config: str | None, preset: Preset | None) -> BaseConfig:
+def parse_image_config(config: str | None, preset: Preset | None) -> BaseConfig:
     """Parse the description of a base's images; the result is empty if neither argument is given.
 
     Raises:

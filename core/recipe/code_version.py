@@ -14,10 +14,10 @@ _LEARN = Path(__file__).parents[1] / "learning"
 @cache
 def code_version() -> str:
     """Return the sha256 (hexadecimal) of the learning code that this process runs."""
-    return digest_of(_LEARN)
+    return digest_python_files(_LEARN)
 
 
-def digest_of(folder: Path) -> str:
+def digest_python_files(folder: Path) -> str:
     """Return the sha256 over all Python files below a folder, ordered by path.
 
     Each file adds `<path>\\0<sha256 of the content>\\n`. Paths are relative to the folder, with

@@ -43,12 +43,12 @@ def find_errors(
     """
     name = recipe["method"]["name"]
     accepts = catalogue["methods"][name].get("accepts", {})
-    yield from _in_scenario(catalogue["methods"][name], name, scenario)
+    yield from _find_scenario_errors(catalogue["methods"][name], name, scenario)
     if architecture is not None:
-        yield from _on_architecture(
+        yield from _find_architecture_errors(
             catalogue["architectures"], accepts, recipe, architecture["name"]
         )
-    yield from _hyper_parameters(accepts, scenario, recipe["method"])
+    yield from _find_hyper_parameter_errors(accepts, scenario, recipe["method"])
     checks = (
         (
             "recipe.optimizer.name",
@@ -109,7 +109,7 @@ def _find_rebalance_errors(
         yield "recipe.optimizer.carry_state", _CARRIED
 
 
-def _in_scenario(method: MethodEntry, name: str, scenario: str) -> Iterator[FieldError]:
+def _find_scenario_errors(method: MethodEntry, name: str, scenario: str) -> Iterator[FieldError]:
     if scenario not in method["scenarios"]:
         scenarios = " and ".join(method["scenarios"])
         yield (
@@ -119,7 +119,7 @@ def _in_scenario(method: MethodEntry, name: str, scenario: str) -> Iterator[Fiel
         )
 
 
-def _on_architecture(
+def _find_architecture_errors(
     architectures: Mapping[str, ArchitectureEntry],
     accepts: Accepts,
     recipe: RecipeOut,
@@ -147,7 +147,7 @@ def _on_architecture(
         yield "recipe.method.name", f"{name} works on {', '.join(fitting)}, not on {architecture}"
 
 
-def _hyper_parameters(
+def _find_hyper_parameter_errors(
     accepts: Accepts, scenario: str, method: Mapping[str, object]
 ) -> Iterator[FieldError]:
     """Yield an error for each hyper-parameter that does not work in the scenario."""

@@ -11,7 +11,7 @@ from typing import Any
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.contract.responses.model_change import AskedImage
-from core.recipe.pretrained import image_of, normalisation_of, weights_of
+from core.recipe.pretrained import find_named_weights, get_normalisation, get_training_images
 
 IMAGE: ImageOut = {"size": 32, "channels": 3}
 
@@ -33,7 +33,7 @@ DECODING = 2
 """Decoding version of new models: how files become images (`core.ingest.decoding.resizing.LATEST`)."""
 
 
-def images_of(
+def resolve_images(
     catalogue: Catalogue, architecture: str | Mapping[str, Any], asked: AskedImage
 ) -> Images:
     """Return the images for an architecture that has not been checked yet.
@@ -41,9 +41,9 @@ def images_of(
     Raises:
         Invalid: the architecture names weights that do not exist.
     """
-    weights = weights_of(catalogue, architecture)
-    image: ImageOut = {**IMAGE} if weights is None else image_of(weights)
+    weights = find_named_weights(catalogue, architecture)
+    image: ImageOut = {**IMAGE} if weights is None else get_training_images(weights)
     # 0 stands for a value that the request leaves open (`core.bases.bases`).
     image["size"] = asked.get("size") or image["size"]
     image["channels"] = asked.get("channels") or image["channels"]
-    return Images(image, None if weights is None else normalisation_of(weights))
+    return Images(image, None if weights is None else get_normalisation(weights))

@@ -40,7 +40,7 @@ PASSES: Mapping[str, tuple[Pass, ...]] = {
 """Measured passes by base, from `python -m bench.service.passes`."""
 
 
-def passes_s(
+def estimate_passes_s(
     catalogue: Catalogue, base: str, size: int, recipe: RecipeOut, images: int, answered: int = 0
 ) -> float:
     """Return the seconds of one core that a recipe's passes over images take.
@@ -52,10 +52,10 @@ def passes_s(
         images: that are learned.
         answered: that are held out, and only answered.
     """
-    return relative_s(catalogue, pass_of(base, size), recipe, images, answered)
+    return compute_relative_s(catalogue, find_pass(base, size), recipe, images, answered)
 
 
-def pass_of(base: str, size: int) -> Pass:
+def find_pass(base: str, size: int) -> Pass:
     """Return the pass over images of a size on a base of `PASSES`."""
     # The nearest size, since the time does not grow exactly with the area.
     nearest = min(PASSES[base], key=lambda known: abs(known.size - size))
@@ -63,10 +63,12 @@ def pass_of(base: str, size: int) -> Pass:
     return Pass(size, area * nearest.forward_s, area * nearest.training_s)
 
 
-def relative_s(
+def compute_relative_s(
     catalogue: Catalogue, base_pass: Pass, recipe: RecipeOut, images: int, answered: int
 ) -> float:
-    """Return the seconds that a recipe needs, given the duration of one pass; see `passes_s`."""
+    """Return the seconds that a recipe needs, given the duration of one pass; see
+    `estimate_passes_s`.
+    """
     entry = catalogue["methods"][recipe["method"]["name"]]
     return images * _image_s(base_pass, entry, recipe) + answered * base_pass.forward_s
 
@@ -88,7 +90,7 @@ def _image_s(base_pass: Pass, entry: MethodEntry, recipe: RecipeOut) -> float:
     return recipe["epochs"] * drawn * step
 
 
-def say_minutes(seconds: float) -> str:
+def format_minutes(seconds: float) -> str:
     """Return seconds as whole minutes in words."""
     minutes = max(1, round(seconds / 60))
     return "a minute" if minutes == 1 else f"{minutes} minutes"

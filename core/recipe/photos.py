@@ -9,14 +9,14 @@ from core.contract.responses.recipe import RecipeOut
 from core.errors import InvalidRecipe
 from core.packaged import imagenet_base
 from core.recipe import start
-from core.recipe.resolve import resolve
+from core.recipe.resolve import resolve_recipe
 from core.recipe.stored import build_stored_patch
 
 HEAD_ALONE = 1
 """The depth at which nothing but the head is trained."""
 
 
-def leaves_base_open(given: NewModel) -> bool:
+def is_base_open(given: NewModel) -> bool:
     """Return True if a request names no architecture, base or image size, and does not ask for grey
     images."""
     image: AskedImage = given.get("image") or {}
@@ -28,11 +28,11 @@ def leaves_base_open(given: NewModel) -> bool:
 def find_recipe(catalogue: Catalogue, given: NewModel) -> RecipeOut | None:
     """Return the complete recipe of a new model on this base; None if its method does not accept
     it."""
-    patch = start.new_recipe(
+    patch = start.build_new_recipe(
         catalogue, build_stored_patch(given.get("recipe") or {}), imagenet_base.NAME
     )
     try:
-        return resolve(
+        return resolve_recipe(
             catalogue, given["scenario"], patch, architecture=imagenet_base.ARCHITECTURE
         ).recipe
     except InvalidRecipe:

@@ -15,7 +15,7 @@ FIELD = "architecture.model"
 NEAREST = 3
 
 
-def weights_of(catalogue: Catalogue, architecture: Any) -> Pretrained | None:
+def find_named_weights(catalogue: Catalogue, architecture: Any) -> Pretrained | None:
     """Return the weights that an architecture names, or None if it is not a timm architecture.
 
     Raises:
@@ -42,7 +42,7 @@ def weights_of(catalogue: Catalogue, architecture: Any) -> Pretrained | None:
     )
 
 
-def image_of(weights: Pretrained) -> ImageOut:
+def get_training_images(weights: Pretrained) -> ImageOut:
     """Return the images that the weights were trained on."""
     return {
         "size": weights.size,
@@ -52,7 +52,7 @@ def image_of(weights: Pretrained) -> ImageOut:
     }
 
 
-def normalisation_of(weights: Pretrained) -> NormalisationOut:
+def get_normalisation(weights: Pretrained) -> NormalisationOut:
     """Return the mean and standard deviation of each channel of the training images."""
     return {"mean": [float(m) for m in weights.mean], "std": [float(s) for s in weights.std]}
 

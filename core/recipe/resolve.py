@@ -19,9 +19,9 @@ from core.errors import InvalidRecipe
 from core.recipe.combination import find_errors
 from core.recipe.merge import merge_recipe
 from core.recipe.problem import find_problem_errors
-from core.recipe.schema import FieldError, as_fields, describe_errors, errors_of
+from core.recipe.schema import FieldError, describe_errors, find_errors_in, list_error_fields
 from core.recipe.start import FROM_RANDOM
-from core.recipe.weaknesses import find_weaknesses, without_effect
+from core.recipe.weaknesses import find_weaknesses, warn_without_effect
 from core.text.nearest import list_schema_paths
 from core.text.plain import describe_options
 
@@ -34,7 +34,7 @@ class Resolved:
     warnings: list[str]
 
 
-def resolve(
+def resolve_recipe(
     catalogue: Catalogue,
     scenario: str,
     *patches: Mapping[str, Any],
@@ -61,8 +61,8 @@ def resolve(
     recipe, name, hyper = _complete_patch(catalogue, None if stored else scenario, patch)
     known_fields = [f"recipe.{path}" for path in known_paths(catalogue, name)]
     errors = [
-        *errors_of(catalogue["recipe"]["schema"], recipe, "recipe", known_fields),
-        *errors_of(catalogue["methods"][name]["schema"], hyper, "recipe.method", known_fields),
+        *find_errors_in(catalogue["recipe"]["schema"], recipe, "recipe", known_fields),
+        *find_errors_in(catalogue["methods"][name]["schema"], hyper, "recipe.method", known_fields),
     ]
     errors = [
         (field, message + _other_methods(catalogue, name, field)) for field, message in errors
@@ -77,7 +77,7 @@ def resolve(
     if errors:
         raise _build_error(errors)
     # A stored recipe has every field, as if somebody had asked for all of them.
-    ineffective = [] if stored else without_effect(catalogue, patch, complete)
+    ineffective = [] if stored else warn_without_effect(catalogue, patch, complete)
     return Resolved(complete, [*find_weaknesses(catalogue, scenario, complete), *ineffective])
 
 
@@ -215,5 +215,5 @@ def _other_methods(catalogue: Catalogue, name: str, field: str) -> str:
 
 def _build_error(errors: list[FieldError]) -> InvalidRecipe:
     return InvalidRecipe(
-        describe_errors(errors, "The recipe cannot be used"), fields=as_fields(errors)
+        describe_errors(errors, "The recipe cannot be used"), fields=list_error_fields(errors)
     )

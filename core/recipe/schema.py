@@ -8,7 +8,7 @@ import jsonschema
 from jsonschema.validators import extend
 
 from core.contract.document import JsonObject
-from core.text.nearest import unknown_field
+from core.text.nearest import describe_unknown_field
 from core.text.plain import describe_found as found_text
 from core.text.plain import describe_required_options, describe_requirement, describe_types
 
@@ -41,7 +41,7 @@ _Validator = extend(
 )
 
 
-def errors_of(
+def find_errors_in(
     schema: JsonObject, value: Any, root: str, known_fields: Sequence[str]
 ) -> Iterable[FieldError]:
     """Yield the errors of a value; their paths begin with `root`.
@@ -60,12 +60,15 @@ def errors_of(
                 allowed = sorted(error.schema.get("properties", {}))
                 # Limited, since each unknown name is compared with all known ones for a suggestion.
                 for unknown in sorted(set(error.instance) - set(allowed))[:MAX_ERRORS]:
-                    yield f"{path}.{unknown}", unknown_field(unknown, known_fields, path, allowed)
+                    yield (
+                        f"{path}.{unknown}",
+                        describe_unknown_field(unknown, known_fields, path, allowed),
+                    )
             else:
                 yield path, _build_message(error)
 
 
-def as_fields(errors: Sequence[FieldError]) -> list[dict[str, str]]:
+def list_error_fields(errors: Sequence[FieldError]) -> list[dict[str, str]]:
     """Return the `errors` list of an error response: the first `MAX_ERRORS`."""
     return [{"field": field, "message": message} for field, message in errors[:MAX_ERRORS]]
 

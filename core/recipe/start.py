@@ -49,7 +49,9 @@ def default_base(architecture: ArchitectureChoice) -> str:
     return PRETRAINED if architecture["name"] == ARCHITECTURE else RANDOM
 
 
-def recipe_of(catalogue: Catalogue, recipe: Mapping[str, Any], base: ModelBase) -> RecipePatch:
+def complete_start_recipe(
+    catalogue: Catalogue, recipe: Mapping[str, Any], base: ModelBase
+) -> RecipePatch:
     """Return the patch completed with what a model of that base needs: a method, and a gradient
     bound.
 
@@ -64,12 +66,14 @@ def recipe_of(catalogue: Catalogue, recipe: Mapping[str, Any], base: ModelBase) 
     return dict(merge_recipe(defaults, recipe))
 
 
-def new_recipe(catalogue: Catalogue, recipe: Mapping[str, Any], base: ModelBase) -> RecipePatch:
-    """Return the recipe patch of a new model: as `recipe_of`, with balanced batches.
+def build_new_recipe(
+    catalogue: Catalogue, recipe: Mapping[str, Any], base: ModelBase
+) -> RecipePatch:
+    """Return the recipe patch of a new model: as `complete_start_recipe`, with balanced batches.
 
     Older models do not have balanced batches.
     """
-    return {**BALANCED, **recipe_of(catalogue, recipe, base)}
+    return {**BALANCED, **complete_start_recipe(catalogue, recipe, base)}
 
 
 def _names_method(catalogue: Catalogue, recipe: Mapping[str, Any]) -> bool:

@@ -28,7 +28,7 @@ def build_stored_patch(
     return dict[str, object](merge_recipe(merge_recipe({}, before or {}), patch))
 
 
-def stored_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> RecipePatch:
+def build_stored_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> RecipePatch:
     """Return the patch that a job stores over its model's recipe.
 
     Unlike `build_stored_patch`, it retains the nulls of known fields, since they reset a value.

@@ -64,7 +64,7 @@ def find_weaknesses(catalogue: Catalogue, scenario: str, recipe: RecipeOut) -> l
     return warnings
 
 
-def without_effect(
+def warn_without_effect(
     catalogue: Catalogue, asked: Mapping[str, object], recipe: RecipeOut
 ) -> list[str]:
     """Return a warning about requested fields that have no effect on a method without training.

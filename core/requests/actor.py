@@ -197,7 +197,7 @@ def find_model_row(
     elif actor.is_admin and lock:
         # The owner is resolved first, so that only the row of the intended model is locked.
         query = query.where(
-            Model.name == model, Model.owner_id == _owner_meant(session, actor, model)
+            Model.name == model, Model.owner_id == _find_meant_owner(session, actor, model)
         )
     else:
         query = (
@@ -213,7 +213,7 @@ def find_model_row(
     return rows[0]
 
 
-def _owner_meant(session: Session, actor: Actor, name: str) -> str:
+def _find_meant_owner(session: Session, actor: Actor, name: str) -> str:
     """Return the owner of the model that an administrator means by this name.
 
     Raises:

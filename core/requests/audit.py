@@ -118,13 +118,16 @@ def list_audit(
             actor.filter_visible(Audit.owner_id), *_build_conditions(session, actor, wanted)
         )
         if wanted.action is not None:
-            query = _of_action(
+            query = _filter_by_action(
                 session, query, wanted.action, cursor, newest_first=wanted.newest_first
             )
         rows: Page[Audit] = read_page(
             session, query, Audit.id, limit, cursor, descending=wanted.newest_first
         )
-        return {"items": [_to_json(row) for row in rows.rows], "next_cursor": rows.next_cursor}
+        return {
+            "items": [_change_to_json(row) for row in rows.rows],
+            "next_cursor": rows.next_cursor,
+        }
 
 
 def find_display_names(db: Database, actor: Actor, rows: Sequence[AuditOut]) -> dict[str, str]:
@@ -145,7 +148,7 @@ def find_display_names(db: Database, actor: Actor, rows: Sequence[AuditOut]) -> 
         return names_by_id | {id_: name for id_, name in session.execute(of_models)}
 
 
-def _of_action(
+def _filter_by_action(
     session: Session, query: Select[Any], action: str, cursor: str | None, *, newest_first: bool
 ) -> Select[Any]:
     """Restrict a query to an action, in an order that only the index on actions provides.
@@ -185,7 +188,7 @@ def _build_conditions(session: Session, actor: Actor, wanted: Wanted) -> list[Co
     return conditions
 
 
-def _to_json(row: Audit) -> AuditOut:
+def _change_to_json(row: Audit) -> AuditOut:
     return {
         "id": row.id,
         "at": format_rfc3339(row.at),

@@ -72,7 +72,7 @@ class Replay:
     request: str
 
 
-def check_key(key: str | None) -> str | None:
+def check_idempotency_key(key: str | None) -> str | None:
     """Return the client's key after checking its form.
 
     Raises:

@@ -49,7 +49,7 @@ def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
     Raises:
         Invalid: the cursor was not made by such a list.
     """
-    wrong = _unknown_cursor()
+    wrong = _build_cursor_error()
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -81,7 +81,7 @@ def cut_page(items: Mapping[str, T], limit: int, cursor: str | None) -> Page[T]:
     if cursor is not None:
         last = decode_cursor(cursor, str)
         if last not in names:
-            raise _unknown_cursor()
+            raise _build_cursor_error()
         start = names.index(str(last)) + 1
     page_names = names[start : start + limit]
     more = len(names) > start + limit
@@ -173,7 +173,7 @@ def _check_limit(limit: int) -> None:
         )
 
 
-def _unknown_cursor() -> Invalid:
+def _build_cursor_error() -> Invalid:
     return Invalid(
         "The cursor is not one that this list has given out.",
         fields=[{"field": "cursor", "message": "unknown cursor"}],

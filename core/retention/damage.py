@@ -49,7 +49,7 @@ def mark_damaged(session: Session, key: str, kind: Kind, tag: str, now: float) -
     # Downloads are made of blobs alone; an archive is in none.
     if not key.startswith(_BLOBS):
         return []
-    digest = _digest_of_key(key)
+    digest = _get_digest_of_store_key(key)
     holders = select(Part.version_id).where(Part.sha256 == digest)
     query = select(Export).where(or_(Export.sha256 == digest, Export.version_id.in_(holders)))
     exports = list(session.scalars(query))
@@ -90,10 +90,10 @@ class Marks:
     def remove(self, key: str) -> None:
         """Remove the mark, after sound bytes were stored."""
         with self._db.write() as session:
-            clear_marks(session, [key])
+            clear_damage_marks(session, [key])
 
 
-def clear_marks(session: Session, keys: Iterable[str]) -> int:
+def clear_damage_marks(session: Session, keys: Iterable[str]) -> int:
     """Remove marks of objects that are sound again or no longer referenced; return their number."""
     sorted_keys = sorted(set(keys))
     query = select(Damage).where(Damage.key.in_(sorted_keys)).order_by(Damage.key)
@@ -104,12 +104,12 @@ def clear_marks(session: Session, keys: Iterable[str]) -> int:
     return len(rows)
 
 
-def list_marks(session: Session, limit: int) -> list[Damage]:
+def list_damage_marks(session: Session, limit: int) -> list[Damage]:
     """Return at most `limit` marks, ordered by key."""
     return list(session.scalars(select(Damage).order_by(Damage.key).limit(limit)))
 
 
-def count_marks(session: Session) -> int:
+def count_damage_marks(session: Session) -> int:
     """Return the number of marked objects."""
     return session.scalar(select(func.count()).select_from(Damage)) or 0
 
@@ -126,7 +126,7 @@ def refuse_marked_parts(session: Session, version: Version, keys: Mapping[str, s
     query = select(Damage.key).where(Damage.key.in_(sorted(keys))).order_by(Damage.key).limit(1)
     marked_key = session.scalar(query)
     if marked_key is not None:
-        raise _of_part(session, version, keys[marked_key], marked_key)
+        raise _build_part_error(session, version, keys[marked_key], marked_key)
 
 
 def refuse_marked_objects(session: Session, model_id: str, keys: Iterable[str]) -> None:
@@ -146,11 +146,11 @@ def refuse_marked_objects(session: Session, model_id: str, keys: Iterable[str]) 
         raise explain_error(session, model_id, error)
 
 
-def find_marked(session: Session, digests: Collection[str]) -> set[str]:
+def find_marked_digests(session: Session, digests: Collection[str]) -> set[str]:
     """Return the digests that are marked, so that a job can go on without reading these blobs."""
     keys = {_BLOBS + f"{digest[:2]}/{digest}" for digest in digests}
     return {
-        _digest_of_key(key)
+        _get_digest_of_store_key(key)
         for key in session.scalars(select(Damage.key).where(Damage.key.in_(sorted(keys))))
     }
 
@@ -167,11 +167,13 @@ def explain_error(session: Session, model_id: str, error: StoreCorrupt) -> Store
     query = select(Version, Part.name).join(Part, Part.version_id == Version.id)
     # The concatenation keeps the planner from the index of digests: a base may be a part of
     # thousands of models (`core.retention.references.avoid_digest_index`).
-    query = query.where(Version.model_id == model_id, Part.sha256 + "" == _digest_of_key(key))
+    query = query.where(
+        Version.model_id == model_id, Part.sha256 + "" == _get_digest_of_store_key(key)
+    )
     part = session.execute(query.order_by(Version.number).limit(1)).first()
     if part is not None:
-        return _of_part(session, part[0], part[1], key)
-    digest = _digest_of_key(key)
+        return _build_part_error(session, part[0], part[1], key)
+    digest = _get_digest_of_store_key(key)
     blobs = (Task.train_sha256, Task.held_out_sha256, Task.traces_sha256, Task.features_sha256)
     of_task = or_(Task.archive_key == key, *(column == digest for column in blobs))
     results = select(Result.version, Result.task).where(
@@ -190,7 +192,7 @@ def explain_error(session: Session, model_id: str, error: StoreCorrupt) -> Store
         job = session.scalar(
             select(Job.id).where(Job.model_id == model_id, Job.archive_key == key).limit(1)
         )
-        return error if job is None else _of_upload(key, job)
+        return error if job is None else _build_upload_error(key, job)
     return StoreCorrupt(
         f"A file of task {task} is damaged: its stored bytes are not those that were uploaded. To "
         f"mend it, put the object {key} back from a backup and retry the job, or upload the batch "
@@ -199,7 +201,7 @@ def explain_error(session: Session, model_id: str, error: StoreCorrupt) -> Store
     )
 
 
-def _of_upload(key: str, job: str) -> StoreCorrupt:
+def _build_upload_error(key: str, job: str) -> StoreCorrupt:
     return StoreCorrupt(
         f"The upload of job {job} is damaged: its stored bytes are not those that were sent. Send "
         f"it again.",
@@ -221,15 +223,17 @@ def explaining_errors(db: Database, model_id: str) -> Iterator[None]:
             raise explain_error(session, model_id, error) from error
 
 
-def _of_part(session: Session, version: Version, name: str, key: str) -> StoreCorrupt:
+def _build_part_error(session: Session, version: Version, name: str, key: str) -> StoreCorrupt:
     owner = select(Model.owner_id).where(Model.id == version.model_id).scalar_subquery()
     # Of equal bases, only the owner's own: advice must not name what belongs to others.
-    owner_bases = select(Base.id).where(Base.sha256 == _digest_of_key(key), Base.owner_id == owner)
+    owner_bases = select(Base.id).where(
+        Base.sha256 == _get_digest_of_store_key(key), Base.owner_id == owner
+    )
     base = session.scalar(owner_bases.order_by(Base.id).limit(1))
     ways = [f"put the object {key} back from a backup"]
     if base is not None:
         ways.append(f"upload the base {base} again (POST /v1/bases)")
-    learned = _learned_from(session, version, key)
+    learned = _find_first_version_with(session, version, key)
     if learned is not None:
         ways.append(
             f"roll production back to a version before version {learned[0]} and learn task "
@@ -246,7 +250,9 @@ def _of_part(session: Session, version: Version, name: str, key: str) -> StoreCo
     )
 
 
-def _learned_from(session: Session, version: Version, key: str) -> tuple[int, int] | None:
+def _find_first_version_with(
+    session: Session, version: Version, key: str
+) -> tuple[int, int] | None:
     """Return the model's first version that has the bytes and the task that it learned, or None.
 
     None also stands for version 0, which learned no task.
@@ -254,7 +260,7 @@ def _learned_from(session: Session, version: Version, key: str) -> tuple[int, in
     query = select(Version.number, Version.task_number).join(Part, Part.version_id == Version.id)
     # The concatenation as in `explain_error`.
     query = query.where(
-        Version.model_id == version.model_id, Part.sha256 + "" == _digest_of_key(key)
+        Version.model_id == version.model_id, Part.sha256 + "" == _get_digest_of_store_key(key)
     )
     first_version = session.execute(query.order_by(Version.number).limit(1)).first()
     return (
@@ -264,5 +270,5 @@ def _learned_from(session: Session, version: Version, key: str) -> tuple[int, in
     )
 
 
-def _digest_of_key(key: str) -> str:
+def _get_digest_of_store_key(key: str) -> str:
     return key.rpartition("/")[2]

@@ -16,12 +16,12 @@ from core.database.tables import Base, Export, Model, Part, Result, Task
 _LOCK = 0x7065_7265_626C  # an arbitrary constant of ours: "perebl"
 
 
-def lock_shared(session: Session) -> None:
+def lock_references_shared(session: Session) -> None:
     """Keep blobs from being deleted until the transaction ends."""
     _take_lock(session, "pg_advisory_xact_lock_shared")
 
 
-def lock_exclusive(session: Session) -> None:
+def lock_references(session: Session) -> None:
     """Keep others from writing references or deleting blobs until the transaction ends."""
     _take_lock(session, "pg_advisory_xact_lock")
 

@@ -86,7 +86,7 @@ def mark_unneeded_files(model: Model, task: Task, *, published: bool, now: float
         task.held_out_deleted_at = now
 
 
-def drop_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
+def delete_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
     """Delete the blobs of a task's files that are marked as deleted and not used otherwise."""
     with db.read() as session:
         task = session.get_one(Task, task_id)
@@ -111,7 +111,7 @@ def delete_unused_blobs(db: Database, blobs: Blobs, digests: list[str]) -> int:
         return 0
     with db.write() as session:
         # The blobs are deleted inside the transaction: nobody can come to refer to one in between.
-        references.lock_exclusive(session)
+        references.lock_references(session)
         unused = sorted(set(digests) - references.find_used_digests(session, digests))
         for sha256 in unused:
             blobs.delete(sha256)

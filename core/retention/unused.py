@@ -21,7 +21,7 @@ def delete_unused_digests(db: Database, blobs: Blobs, digests: Sequence[str]) ->
     for start in range(0, len(digests), _BATCH):
         batch = list(digests[start : start + _BATCH])
         with db.write() as session:
-            references.lock_exclusive(session)
+            references.lock_references(session)
             used = references.find_used_digests(session, batch)
             for digest in batch:
                 if digest not in used:

@@ -42,7 +42,7 @@ __all__ = [
     "finish_job",
     "put_off_job",
     "reap_expired_jobs",
-    "reap_worker",
+    "reap_worker_jobs",
     "reject_job",
     "renew_lease",
     "requeue_dead_attempt",
@@ -72,17 +72,17 @@ class _Claimant(NamedTuple):
     offer: Offer
 
 
-def _run_on(job: Job, offer: Offer) -> str:
+def _choose_device(job: Job, offer: Offer) -> str:
     """Return the device on which a worker runs a job that fits its offer."""
     return "cpu" if "cpu" in (job.device, job.resume_on) else offer.device
 
 
-def _held_sqlite(query: Select[Job]) -> Select[Job]:
+def _keep_query(query: Select[Job]) -> Select[Job]:
     """Return the query unchanged: on SQLite, a writing transaction is alone."""
     return query
 
 
-def _held_postgresql(query: Select[Job]) -> Select[Job]:
+def _lock_rows(query: Select[Job]) -> Select[Job]:
     """Lock the rows on PostgreSQL.
 
     Rows that another worker is claiming are skipped, not waited for. PostgreSQL checks a row again
@@ -92,7 +92,7 @@ def _held_postgresql(query: Select[Job]) -> Select[Job]:
     return query.with_for_update(skip_locked=True, key_share=True, of=Job)
 
 
-_HELD = {"sqlite": _held_sqlite, "postgresql": _held_postgresql}
+_HELD = {"sqlite": _keep_query, "postgresql": _lock_rows}
 
 
 def claim_job(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVICE) -> Claim | None:
@@ -169,7 +169,7 @@ def _record_claim(
         decoded = task.train_sha256 is not None
         # Since an earlier attempt, a rollback or a promotion may have moved the lineage.
         if job.parent_version != model.head:
-            _begin_from(session, model, job, task, now)
+            _fix_starting_version(session, model, job, task, now)
     job.attempt += 1
     job.fence, job.worker = model.fence, claimant.worker
     job.lease_until = now + claimant.lease_s
@@ -197,11 +197,11 @@ def _record_claim(
         parent_version=job.parent_version,
         snapshot=job.snapshot,
         waited_s=waited_s,
-        device=_run_on(job, claimant.offer),
+        device=_choose_device(job, claimant.offer),
     )
 
 
-def _begin_from(session: Session, model: Model, job: Job, task: Task, now: float) -> None:
+def _fix_starting_version(session: Session, model: Model, job: Job, task: Task, now: float) -> None:
     """Fix the version that a job starts from.
 
     A job that had begun from another version drops its states.
@@ -214,14 +214,14 @@ def _begin_from(session: Session, model: Model, job: Job, task: Task, now: float
             f"The line goes on from version {model.head} now: "
             f"the job starts again from it, not from version {former_parent}."
         )
-        job_log.add_line(session, job.id, ("warning", text), now)
+        job_log.add_log_line(session, job.id, ("warning", text), now)
     tasks = add_taught_task(lineage.find_lineage_head(session, model).manifest, task.number)
     job.warnings = [
         words.describe_missing(model, lacked_task, standing)
         for lacked_task, standing in find_lacked_tasks(session, model, tasks)
     ]
     for text in job.warnings:
-        job_log.add_line(session, job.id, ("warning", text), now)
+        job_log.add_log_line(session, job.id, ("warning", text), now)
 
 
 def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> State | None:
@@ -328,7 +328,7 @@ def finish_job(db: Database, claim: Claim, done: Done) -> State:
         job.report = done.report
         now = db.now(session)
         for log_line in done.log_lines:
-            job_log.add_line(session, job.id, log_line, now)
+            job_log.add_log_line(session, job.id, log_line, now)
         return change_state(session, job, Action.FINISH, now)
 
 
@@ -392,7 +392,7 @@ def reap_expired_jobs(db: Database, before: float | None = None) -> list[str]:
     return ids
 
 
-def reap_worker(db: Database, worker: str) -> list[str]:
+def reap_worker_jobs(db: Database, worker: str) -> list[str]:
     """Take the jobs of a worker that is certainly dead, without waiting for its lease.
 
     Return the jobs' ids. The caller has made sure that the worker is dead and that no other worker

@@ -44,8 +44,8 @@ def is_eligible(now: float) -> ColumnElement[bool]:
     )
     its_turn = and_(
         # first, since SQLite evaluates in this order and this costs less
-        or_(Job.again, ~line_stopped(Job.model_id)),
-        ~awaits_base(Job.model_id),
+        or_(Job.again, ~is_line_stopped(Job.model_id)),
+        ~is_awaiting_base(Job.model_id),
         ~exists().where(
             competitor.model_id == Job.model_id,
             competitor.id != Job.id,
@@ -61,7 +61,7 @@ def is_eligible(now: float) -> ColumnElement[bool]:
     )
 
 
-def line_stopped(model_id: Any) -> ColumnElement[bool]:
+def is_line_stopped(model_id: Any) -> ColumnElement[bool]:
     """Return the condition that a task of a model waits for a person, and later tasks wait for it.
 
     Args:
@@ -70,7 +70,7 @@ def line_stopped(model_id: Any) -> ColumnElement[bool]:
     return exists().where(Task.model_id == model_id, Task.stops)
 
 
-def awaits_base(model_id: Any) -> ColumnElement[bool]:
+def is_awaiting_base(model_id: Any) -> ColumnElement[bool]:
     """Return the condition that a model has no version 0 yet.
 
     Args:

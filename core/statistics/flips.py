@@ -101,7 +101,7 @@ def mcnemar_p_value(negative: int, positive: int) -> float:
     # P(X ≤ fewer) is ½ or more here, so p is 1 without a sum.
     if 2 * fewer_flips >= n - 1:
         return 1.0
-    return min(1.0, 2 * _at_most(fewer_flips, n))
+    return min(1.0, 2 * _sum_binomial(fewer_flips, n))
 
 
 def mcnemar_worse(negative: int, positive: int) -> float:
@@ -113,11 +113,11 @@ def mcnemar_worse(negative: int, positive: int) -> float:
     n = negative + positive
     # The sum is over the smaller of the two tails: it is shorter, and no digits are lost.
     if 2 * positive < n:
-        return _at_most(positive, n)
-    return 1.0 - _at_most(negative - 1, n)
+        return _sum_binomial(positive, n)
+    return 1.0 - _sum_binomial(negative - 1, n)
 
 
-def _at_most(k: int, n: int) -> float:
+def _sum_binomial(k: int, n: int) -> float:
     """Return P(X ≤ k) of a binomial with n and ½, for k < n / 2; 0 for k = -1.
 
     Terms are summed from the largest on, each computed from the previous one, so that no number

@@ -55,7 +55,9 @@ class Matches:
 
 def hash_images(images: _Images) -> Hashes:
     """Return the hashes uint64 [N, 2] of images uint8 [N, S, S, C], C 1 or 3."""
-    parts = [_hash_chunk(images[at : at + _CHUNK]) for at in range(0, len(images), _CHUNK)]
+    parts = [
+        _compute_perceptual_hashes(images[at : at + _CHUNK]) for at in range(0, len(images), _CHUNK)
+    ]
     return np.concatenate([np.zeros((0, 2), np.uint64), *parts])
 
 
@@ -184,7 +186,7 @@ def find_contradictions(
     return [(int(before[row]), int(row) - len(old)) for row in rows]
 
 
-def _hash_chunk(images: _Images) -> Hashes:
+def _compute_perceptual_hashes(images: _Images) -> Hashes:
     pixels = images.astype(np.float32)
     grey = pixels @ _GREY if images.shape[-1] == 3 else pixels[..., 0]
     size = images.shape[1]

@@ -97,7 +97,7 @@ def detection_probability(images: int, lost: float, gained: float, limit: float)
     for flips in range(first, last + 1):
         most_gains = _most_gains(flips, limit * images)
         if most_gains >= 0:
-            total += _binomial_probability(flips, images, flipped) * _at_most(
+            total += _binomial_probability(flips, images, flipped) * _sum_binomial(
                 most_gains, flips, gained / flipped
             )
     return min(1.0, total)
@@ -152,7 +152,7 @@ def _binomial_probability(k: int, n: int, p: float) -> float:
     return math.exp(logarithm + k * math.log(p) + (n - k) * math.log1p(-p))
 
 
-def _at_most(k: int, n: int, p: float) -> float:
+def _sum_binomial(k: int, n: int, p: float) -> float:
     """Return P(X ≤ k) of a binomial.
 
     The smaller tail is summed from its largest term on, each term computed from the previous one.

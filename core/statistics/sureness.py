@@ -56,14 +56,14 @@ def choose_threshold(curve: Curve, precision: float) -> Sure:
         # Not every number of images has a point: the first from a planned number on is tested.
         if point.images < next_test:
             continue
-        if not is_above(point.right, point.images, precision):
+        if not is_share_surely_above(point.right, point.images, precision):
             break
         chosen = Sure(point.probability, point.images, point.right)
         next_test = point.images + max(1, images // _STEPS)
     return chosen
 
 
-def is_above(right: int, images: int, precision: float) -> bool:
+def is_share_surely_above(right: int, images: int, precision: float) -> bool:
     """Return True if the one-sided 95 % lower bound of a share is `precision` or more."""
     errors, error_share = images - right, 1 - precision
     if not images or errors > error_share * images:

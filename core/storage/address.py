@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
-from core.storage.objects import checked_key
+from core.storage.objects import check_object_key
 
 _FORM = "s3://HOST:PORT/BUCKET[/PREFIX]?secure=0&region=us-east-1"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -53,7 +53,7 @@ class S3Address:
             raise ValueError(f"PERENNIAL_STORE_URL must be {_FORM}.")
         if prefix:
             try:
-                checked_key(prefix)
+                check_object_key(prefix)
             except ValueError:
                 # Without the first error, which quotes the prefix.
                 raise ValueError(

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from core.errors import StoreCorrupt, Unavailable
 from core.files import disk
-from core.storage.objects import CHUNK_BYTES, STRAY_AFTER_S, ObjectInfo, Store, file_tag
+from core.storage.objects import CHUNK_BYTES, STRAY_AFTER_S, ObjectInfo, Store, make_file_tag
 from core.storage.verified import Verified
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -269,7 +269,7 @@ class Blobs:
             status = cached.stat()
         except OSError:
             return
-        VERIFIED.add(str(cached), file_tag(status))
+        VERIFIED.add(str(cached), make_file_tag(status))
         self._trim_after(status.st_size)
 
     def _download(self, sha256: str, target: Path) -> None:
@@ -286,11 +286,11 @@ class Blobs:
             temporary.replace(target)
             status = target.stat()
         except OSError as error:
-            raise disk.build_error(f"The local cache {self._cache}", error) from error
+            raise disk.build_disk_error(f"The local cache {self._cache}", error) from error
         finally:
             temporary.unlink(missing_ok=True)
         # The bytes were hashed while they were read.
-        VERIFIED.add(str(target), file_tag(status))
+        VERIFIED.add(str(target), make_file_tag(status))
         if info is not None:
             self._remember_verified(info)
         self._trim_after(status.st_size)
@@ -383,7 +383,7 @@ def _is_sound_copy(sha256: str, path: Path) -> bool:
     It is not read if this process verified it recently.
     """
     try:
-        tag = file_tag(path.stat())
+        tag = make_file_tag(path.stat())
         if VERIFIED.has(str(path), tag):
             return True
         if _hash_file(path)[0] != sha256:
@@ -402,7 +402,7 @@ def _record_use(path: Path) -> None:
     try:
         # Mount options such as noatime keep reads from updating the access time.
         os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
-        VERIFIED.retag(str(path), file_tag(path.stat()))
+        VERIFIED.retag(str(path), make_file_tag(path.stat()))
     except FileNotFoundError:
         raise Unavailable(
             f"The cached blob {path.name} was removed while it was fetched; try again."

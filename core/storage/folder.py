@@ -20,10 +20,10 @@ from core.storage.objects import (
     CHUNK_BYTES,
     STRAY_AFTER_S,
     ObjectInfo,
-    checked_key,
-    checked_prefix,
-    checked_range,
-    file_tag,
+    check_byte_range,
+    check_key_prefix,
+    check_object_key,
+    make_file_tag,
 )
 
 # The dot excludes the folder from keys and listings.
@@ -77,7 +77,7 @@ class FolderStore:
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return chunks of the object or of a range of it; StoreCorrupt when missing."""
-        checked_range(offset, length)
+        check_byte_range(offset, length)
         path = self._locate_object(key)
         with self._translate_errors():
             try:
@@ -129,7 +129,7 @@ class FolderStore:
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects whose key starts with `prefix`."""
-        checked_prefix(prefix)
+        check_key_prefix(prefix)
         folder = prefix.rpartition("/")[0]
         # Not a generator itself, so that a wrong prefix is refused at once.
         return self._walk_folder(folder, prefix)
@@ -198,7 +198,7 @@ class FolderStore:
                     continue  # its writer finished meanwhile
 
     def _locate_object(self, key: str) -> Path:
-        return self.root / checked_key(key)
+        return self.root / check_object_key(key)
 
     def _read_device(self) -> int:
         self._incoming.mkdir(parents=True, exist_ok=True)
@@ -249,7 +249,7 @@ class FolderStore:
         try:
             yield
         except OSError as error:
-            raise disk.build_error(f"The store's folder {self.root}", error) from error
+            raise disk.build_disk_error(f"The store's folder {self.root}", error) from error
 
 
 def _make_folders(folder: Path) -> set[Path]:
@@ -295,7 +295,7 @@ def _sync_folder(folder: Path) -> None:
 
 def _tag_of(path: Path) -> str:
     try:
-        return file_tag(path.stat())
+        return make_file_tag(path.stat())
     except FileNotFoundError:  # swept already
         return ""
 
@@ -307,4 +307,4 @@ def _read_info(key: str, path: Path) -> ObjectInfo | None:
         return None
     if not path.is_file():
         return None
-    return ObjectInfo(key, status.st_size, status.st_mtime, file_tag(status))
+    return ObjectInfo(key, status.st_size, status.st_mtime, make_file_tag(status))

@@ -39,7 +39,7 @@ class ObjectInfo:
     content: str = ""
 
 
-def file_tag(status: os.stat_result) -> str:
+def make_file_tag(status: os.stat_result) -> str:
     """Return the tag of a file. It includes `st_ctime`, which a writer cannot put back."""
     return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
 
@@ -112,7 +112,7 @@ class Store(Protocol):
         ...
 
 
-def checked_key(key: str) -> str:
+def check_object_key(key: str) -> str:
     """Return `key` unchanged; raise ValueError unless it is made of plain path segments."""
     if len(key) > MAX_KEY_LENGTH or not _KEY.fullmatch(key):
         raise ValueError(f"not a store key: {key[:80]!r}")
@@ -122,17 +122,17 @@ def checked_key(key: str) -> str:
     return key
 
 
-def checked_prefix(prefix: str) -> str:
+def check_key_prefix(prefix: str) -> str:
     """Return `prefix` unchanged; raise ValueError unless keys can start with it.
 
     A trailing slash is fine.
     """
     if prefix:
-        checked_key(prefix.removesuffix("/"))
+        check_object_key(prefix.removesuffix("/"))
     return prefix
 
 
-def checked_range(offset: int, length: int | None) -> None:
+def check_byte_range(offset: int, length: int | None) -> None:
     """Raise ValueError for a negative offset or length."""
     if offset < 0 or (length is not None and length < 0):
         raise ValueError(f"not a range: offset {offset}, length {length}")

@@ -32,9 +32,9 @@ from core.storage.objects import (
     CHUNK_BYTES,
     STRAY_AFTER_S,
     ObjectInfo,
-    checked_key,
-    checked_prefix,
-    checked_range,
+    check_byte_range,
+    check_key_prefix,
+    check_object_key,
 )
 
 PART_BYTES = 8 << 20
@@ -186,7 +186,7 @@ class S3Store:
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return chunks of the object or of a range of it; StoreCorrupt when missing."""
-        checked_range(offset, length)
+        check_byte_range(offset, length)
         name = self._name_object(key)
         # For the client, a length of 0 means the rest of the object.
         if length == 0:
@@ -284,7 +284,7 @@ class S3Store:
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects whose key starts with `prefix`, one page of the server at a time."""
-        start = self.address.prefix + checked_prefix(prefix)
+        start = self.address.prefix + check_key_prefix(prefix)
         # Not a generator itself, so that a wrong prefix is refused at once.
         return self._list_objects(start)
 
@@ -303,7 +303,7 @@ class S3Store:
     def local_path(self, key: str) -> Path | None:
         """Return None, because an S3 store has no local files."""
         # A wrong key is refused as by a folder, though none is used here.
-        checked_key(key)
+        check_object_key(key)
         return None
 
     def presign(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
@@ -369,7 +369,7 @@ class S3Store:
                         raise
 
     def _name_object(self, key: str) -> str:
-        return self.address.prefix + checked_key(key)
+        return self.address.prefix + check_object_key(key)
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

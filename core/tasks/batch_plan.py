@@ -84,7 +84,7 @@ class Past:
     tasks: list[Task]
 
 
-def read_past(session: Session, actor: Actor, model: str, sent: repeats.Sent) -> Past:
+def read_model_past(session: Session, actor: Actor, model: str, sent: repeats.Sent) -> Past:
     """Read a model and its past in two statements, since every submission of a batch does so.
 
     Args:
@@ -101,7 +101,7 @@ def read_past(session: Session, actor: Actor, model: str, sent: repeats.Sent) ->
     before = Predecessors(None if row.base_job is not None else version, job)
     mine = Task.model_id == row.id
     sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
-    is_same = repeats.is_same(row, sent)
+    is_same = repeats.is_same_batch(row, sent)
     # An outer join, since the sums are needed even if no task matters.
     matters = and_(mine, or_(is_same, concerns_next_task()))
     rows = session.execute(
@@ -114,6 +114,6 @@ def read_past(session: Session, actor: Actor, model: str, sent: repeats.Sent) ->
     return Past(row, before, int(rows[0][0] or 0), int(rows[0][1] or 0), same, tasks)
 
 
-def read_columns(model: Model) -> dict[str, Any]:
+def read_model_columns(model: Model) -> dict[str, Any]:
     """Return the columns of a model's row, to see if it has changed."""
     return {column.key: getattr(model, column.key) for column in sql_inspect(Model).column_attrs}

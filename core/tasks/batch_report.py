@@ -24,7 +24,7 @@ from core.errors import LabelsInvalid
 from core.ingest.findings.batch_data import measure_balance
 from core.ingest.first_report import NAMES_AND_SIZES, build_first_report
 from core.ingest.inspect import Directory
-from core.ingest.names import quote
+from core.ingest.names import quote_name
 from core.tasks.class_names import Compared, compare_names
 
 CHECKED = NAMES_AND_SIZES
@@ -51,7 +51,7 @@ def check_classes(model: Model, directory: Directory) -> None:
     if not unknown:
         return
     like = dict(compare_names(unknown, model.classes).look_alike)
-    listed = [_with_hint(name, like, model.classes) for name in unknown[:_MOST_LISTED]]
+    listed = [_add_name_hint(name, like, model.classes) for name in unknown[:_MOST_LISTED]]
     more = f" and {len(unknown) - _MOST_LISTED} more" if len(unknown) > _MOST_LISTED else ""
     raise LabelsInvalid(
         f"This model knows a fixed list of classes; the batch also has {', '.join(listed)}{more}.",
@@ -110,7 +110,7 @@ def list_warnings(directory: Directory, compared: Compared) -> list[str]:
     """Return warnings about names that look alike and about the layout of the batch."""
     batch = set(compared.new)
     sentences = [
-        f"The class {quote(label)} is new, and looks like {quote(similar)}, which "
+        f"The class {quote_name(label)} is new, and looks like {quote_name(similar)}, which "
         + ("is in this batch too: " if similar in batch else "the model knows: ")
         + "if they are one class, give them one name."
         for label, similar in compared.look_alike[:_MOST_WARNINGS]
@@ -133,13 +133,13 @@ def warn_of_one_class(session: Session, model: Model, directory: Directory) -> l
     if list_known_classes(session, model) - {label}:
         return []
     return [
-        f"The batch has one class, {quote(label)}, and the model knows no other. Its version calls "
+        f"The batch has one class, {quote_name(label)}, and the model knows no other. Its version calls "
         "every image by it, so it is published and not put in production. Send another class with "
         "it, or in the next batch."
     ]
 
 
-def warn_of_few(directory: Directory, compared: Compared) -> list[str]:
+def warn_of_few_images(directory: Directory, compared: Compared) -> list[str]:
     """Warn of new classes with few images, and give the recall measured for so few."""
     few = {
         label: directory.classes[label] for label in compared.new if directory.classes[label] < FEW
@@ -147,7 +147,8 @@ def warn_of_few(directory: Directory, compared: Compared) -> list[str]:
     if not few:
         return []
     listed = [
-        f"{quote(label)} ({count})" for label, count in sorted(few.items(), key=lambda one: one[1])
+        f"{quote_name(label)} ({count})"
+        for label, count in sorted(few.items(), key=lambda one: one[1])
     ]
     more = f" and {len(listed) - _MOST_LISTED} more" if len(listed) > _MOST_LISTED else ""
     measured = ", ".join(f"{share:.0%} with {images}" for images, share in RECALL.items())
@@ -177,6 +178,6 @@ def list_missing_checks(directory: Directory) -> list[str]:
     ]
 
 
-def _with_hint(name: str, like: dict[str, str], known: list[str]) -> str:
+def _add_name_hint(name: str, like: dict[str, str], known: list[str]) -> str:
     """Return the name, with the similar known name as a suggestion if there is one."""
     return f"{name} (did you mean {like[name]}?)" if like.get(name) in known else name

@@ -17,7 +17,7 @@ from core.contract.responses.recipe import RecipeOut
 from core.database.kinds import Kind
 from core.database.states import State
 from core.database.tables import Job, Model, Task
-from core.recipe.passes import PASSES, Pass, pass_of, relative_s
+from core.recipe.passes import PASSES, Pass, compute_relative_s, find_pass
 
 MEASURED_JOBS = 5
 """Maximum number of the model's newest jobs that are considered."""
@@ -35,7 +35,7 @@ class PastJob:
     answered: int
 
 
-def find_expected_s(
+def estimate_job_seconds(
     session: Session,
     catalogue: Catalogue,
     model: Model,
@@ -54,16 +54,20 @@ def find_expected_s(
     base = model.base
     is_known = isinstance(base, str) and base in PASSES
     base_pass = (
-        pass_of(base, model.image["size"]) if isinstance(base, str) and is_known else _UNKNOWN
+        find_pass(base, model.image["size"]) if isinstance(base, str) and is_known else _UNKNOWN
     )
-    estimate = relative_s(catalogue, base_pass, recipe, learned, held_out)
+    estimate = compute_relative_s(catalogue, base_pass, recipe, learned, held_out)
     past = _read_past(session, model)
     rates = [
         job.seconds / passes
         for job in past
         # A later release may have removed the method of an earlier job.
         if job.recipe["method"]["name"] in catalogue["methods"]
-        and (passes := relative_s(catalogue, base_pass, job.recipe, job.learned, job.answered))
+        and (
+            passes := compute_relative_s(
+                catalogue, base_pass, job.recipe, job.learned, job.answered
+            )
+        )
     ]
     if rates:
         return round(estimate * median(rates), 1)

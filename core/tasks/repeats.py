@@ -65,11 +65,11 @@ def find_same_batches(session: Session, model: Model, sent: Sent) -> list[Same]:
     row.
     """
     # Read again: rows from before the lock may have changed while this request waited for it.
-    query = select(Task).where(is_same(model, sent)).execution_options(populate_existing=True)
+    query = select(Task).where(is_same_batch(model, sent)).execution_options(populate_existing=True)
     return rank_tasks(session, model, sent, session.scalars(query).all())
 
 
-def is_same(model: Model, sent: Sent) -> ColumnElement[bool]:
+def is_same_batch(model: Model, sent: Sent) -> ColumnElement[bool]:
     """Select the tasks of a model with the content of a batch, as far as SQL can: `rank_tasks` does
     the rest.
     """

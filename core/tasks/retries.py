@@ -26,12 +26,12 @@ from core.database.states import Action, State, find_next_state
 from core.database.tables import Job, Model, Task, Version
 from core.errors import WrongState
 from core.jobs.job_response import build_job_response
-from core.jobs.jobs import build_task_job, lock_owned_job, make_missing_error, set_resources
+from core.jobs.jobs import build_task_job, copy_recipe_resources, lock_owned_job, make_missing_error
 from core.jobs.run_again import queue_job_again
 from core.lineage import lineage, words
 from core.lineage.standing import Standing
-from core.recipe.resolve import resolve
-from core.recipe.stored import stored_override
+from core.recipe.resolve import resolve_recipe
+from core.recipe.stored import build_stored_override
 from core.requests.actor import Actor
 from core.requests.audit import Entry, record_action
 from core.requests.times import format_rfc3339
@@ -89,7 +89,7 @@ def retry_job(
         JobTooLarge: the job exceeds the limits.
         TooManyRequests: the owner may not have one more open job.
     """
-    override = None if override is None else stored_override(catalogue, override)
+    override = None if override is None else build_stored_override(catalogue, override)
     with db.write() as session:
         # Locked in the order of a publish (job, model, task); another order could deadlock.
         job = lock_owned_job(session, actor, job_id)
@@ -98,7 +98,7 @@ def retry_job(
             raise make_missing_error(job_id)
         now = db.now(session)
         if job.task_id is None:
-            is_new = _retried_without_task(session, actor, model, job, limits.max_open_jobs, now)
+            is_new = _retry_without_task(session, actor, model, job, limits.max_open_jobs, now)
             return build_job_response(session, job), is_new
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         open_one = _open_job(session, task)
@@ -128,7 +128,7 @@ def retry_job(
         return build_job_response(session, open_one), False
 
 
-def _retried_without_task(
+def _retry_without_task(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
     """Retry a job without a task; return True if there is something new to do."""
@@ -191,7 +191,7 @@ def _queue_again(again: Again) -> None:
     job.strikes, job.out_of_memory, job.error, job.progress = 0, 0, None, {}
     if parent != model.head or former != _without_resources(job.recipe):
         job.resume_on = None  # its snapshot is not used, so that it may run anywhere
-    set_resources(job)
+    copy_recipe_resources(job)
     # The parent is chosen at the next claim; a snapshot of another parent or recipe is ignored
     # then.
     job.not_before = job.parent_version = job.anytime = None
@@ -228,13 +228,13 @@ def learn_again(again: Again, action: str = "job.retry") -> Job:
     session.add(fresh)
     session.flush()
     text = f"Task {task.number} is learned again, after job {last.id}: the job waits for a worker."
-    job_log.add_line(session, fresh.id, ("info", text), now)
+    job_log.add_log_line(session, fresh.id, ("info", text), now)
     if task.held_out_deleted_at is not None:
         text = (
             "Its held-out images are gone: the new version is not measured on this task, and "
             "limits on it pass."
         )
-        job_log.add_line(session, fresh.id, ("warning", text), now)
+        job_log.add_log_line(session, fresh.id, ("warning", text), now)
     record_creation(session, fresh, now, {"retry_of": last.id})
     data: AuditData = {"retry_of": last.id, "task": task.number}
     record_action(session, again.actor, Entry(action, fresh.id, data, model=model.id), now)
@@ -250,7 +250,7 @@ def _resolve_recipe(again: Again, patch: RecipePatch) -> RecipeOut:
     run."""
     session, model, task = again.session, again.model, again.task
     _require_images(task, again.job)
-    recipe = resolve(
+    recipe = resolve_recipe(
         again.catalogue,
         model.scenario,
         model.recipe,

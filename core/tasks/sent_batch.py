@@ -79,7 +79,7 @@ class Batch:
         return repeats.Sent(self.sha256, self.directory, self.duplicates_policy)
 
 
-def archive_key(name: str) -> str:
+def build_archive_key(name: str) -> str:
     """Return the key of an archive in the store."""
     return f"{archives.PREFIX}{name}"
 
@@ -99,7 +99,7 @@ def make_task(
         sha256=batch.sha256,
         content_sha256=directory.content,
         bytes=batch.bytes,
-        archive_key=archive_key(task_id),
+        archive_key=build_archive_key(task_id),
         media_type=directory.media_type,
         classes=directory.classes,
         # Without a test part, the job splits the batch, and only then are the numbers known.

@@ -21,8 +21,14 @@ from core.errors import NotFound, WrongState
 from core.jobs.job_response import build_job_response
 from core.lineage import lineage, words
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.standing import DISCARDABLE, LACKED, Standing, derive_standing, open_tasks
-from core.recipe.stored import stored_override
+from core.lineage.standing import (
+    DISCARDABLE,
+    LACKED,
+    Standing,
+    derive_standing,
+    read_open_task_states,
+)
+from core.recipe.stored import build_stored_override
 from core.requests.actor import Actor, Transaction, find_model
 from core.requests.audit import Entry, record_action
 from core.requests.resources import Resources
@@ -112,7 +118,7 @@ def relearn_task(
         TooManyRequests: the owner has no room for another open job.
     """
     db, catalogue = resources.db, resources.catalogue
-    override = None if override is None else stored_override(catalogue, override)
+    override = None if override is None else build_stored_override(catalogue, override)
     with db.write() as session:
         row, task, task_standing = _lock_task(session, actor, model, number)
         last = retries.find_newest_job(session, task)
@@ -126,7 +132,10 @@ def relearn_task(
             return build_job_response(session, last), False
         if task_standing not in LACKED:
             raise _make_state_error(
-                row, task, task_standing, _why_not(session, row, task, task_standing)
+                row,
+                task,
+                task_standing,
+                _explain_not_relearnable(session, row, task, task_standing),
             )
         now = db.now(session)
         request = retries.Again(
@@ -137,7 +146,7 @@ def relearn_task(
         return build_job_response(session, new), True
 
 
-def _why_not(session: Session, model: Model, task: Task, where: Standing) -> str:
+def _explain_not_relearnable(session: Session, model: Model, task: Task, where: Standing) -> str:
     """Say why a task cannot be learned again."""
     if where is Standing.LEARNED and task.number in list_taught_tasks(
         lineage.find_lineage_head(session, model).manifest
@@ -160,7 +169,7 @@ def _lock_task(
     task = session.scalar(query.with_for_update().execution_options(populate_existing=True))
     if task is None:
         raise NotFound(f"The model has no task {number}.")
-    return row, task, derive_standing(task, open_tasks(session, row.id).get(number))
+    return row, task, derive_standing(task, read_open_task_states(session, row.id).get(number))
 
 
 def _record_decision(
@@ -179,7 +188,7 @@ def _record_decision(
     }
     record_action(session, actor, Entry(decision.action, task.id, data, model=model.id), now)
     session.flush()
-    return task_response.build_task_response(session, model, task), lineage.waiting_job(
+    return task_response.build_task_response(session, model, task), lineage.find_waiting_job(
         session, model
     )
 

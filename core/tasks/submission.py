@@ -33,18 +33,18 @@ from core.jobs.job_response import is_stopped
 from core.lineage.outlook import describe_outlook
 from core.lineage.standing import Standing
 from core.lineage.words import can_relearn
-from core.recipe.resolve import Resolved, resolve
-from core.recipe.stored import stored_override
+from core.recipe.resolve import Resolved, resolve_recipe
+from core.recipe.stored import build_stored_override
 from core.requests import idempotency
 from core.requests.actor import Actor, find_model, find_model_row
 from core.requests.audit import Entry, record_action
 from core.retention import archives
 from core.storage import Store
 from core.tasks import batch_report, repeats, retries
-from core.tasks.batch_plan import BatchInModel, Past, Plan, read_columns, read_past
+from core.tasks.batch_plan import BatchInModel, Past, Plan, read_model_columns, read_model_past
 from core.tasks.class_names import compare_names
-from core.tasks.expected_job import find_expected_s
-from core.tasks.sent_batch import Answer, Batch, Done, archive_key, make_task
+from core.tasks.expected_job import estimate_job_seconds
+from core.tasks.sent_batch import Answer, Batch, Done, build_archive_key, make_task
 from core.tasks.task_response import build_task_response as shown_task
 from core.tasks.task_response import task_to_json
 from core.uploads.archive_keeping import store_archive
@@ -95,7 +95,7 @@ def check_admission(
     with db.read(one_statement=True) as session:
         row, count = find_model_row(session, actor, model, select(Model, open_jobs))
     quota.require_job_room(count, max_open_jobs)
-    quota.require_room(db, row.owner_id, max_bytes, length)
+    quota.require_storage_room(db, row.owner_id, max_bytes, length)
 
 
 def require_model(db: Database, actor: Actor, model: str) -> None:
@@ -173,7 +173,7 @@ class Submission:
             "warnings": [
                 *there.resolved.warnings,
                 *batch_report.list_warnings(directory, there.names),
-                *batch_report.warn_of_few(directory, there.names),
+                *batch_report.warn_of_few_images(directory, there.names),
                 *self._warn_of_repeats(there.same, there.expected_s),
             ],
             "expected_s": there.expected_s,
@@ -194,7 +194,7 @@ class Submission:
             JobTooLarge: the job exceeds the limits of `admission`.
             IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
         """
-        override = stored_override(self.catalogue, self.batch.override)
+        override = build_stored_override(self.catalogue, self.batch.override)
         task_id = new_id("tsk")
         planned = self._plan_in_model(plans_known=False)  # errors are raised before any bytes move
         if planned is None and (response_of_known := self._answer_known()) is not None:
@@ -202,7 +202,7 @@ class Submission:
         batch_in_model = planned or self.in_model()
 
         add_task = partial(self._add_task, batch_in_model, override, task_id)
-        return self.commit(batch_in_model, archive_key(task_id), add_task, self.upload)
+        return self.commit(batch_in_model, build_archive_key(task_id), add_task, self.upload)
 
     def _add_task(
         self,
@@ -214,7 +214,7 @@ class Submission:
     ) -> Done[Accepted]:
         """Add the task and its job, or respond to a batch that repeats a task by now."""
         model, now = locked.model, locked.now
-        unchanged = read_columns(model) == there.row
+        unchanged = read_model_columns(model) == there.row
         # Tasks are added under the lock of their model, and `next_task` rises with each: if it has
         # not changed, there is still none with the same content where there was none.
         is_first = unchanged and not there.same
@@ -234,7 +234,7 @@ class Submission:
         session.flush()
         session.add(job)
         session.flush()
-        job_rows.record_creation(session, job, now, lines=job_log.lines_of_task(task))
+        job_rows.record_creation(session, job, now, lines=job_log.list_batch_lines(task))
         data: AuditData = {
             "model": model.id,
             "number": task.number,
@@ -289,7 +289,7 @@ class Submission:
             self._store_response(session, response, now)
             if spent is not None:
                 delete_upload_rows(session, self.actor, spent, now)
-                stored_bytes.mark_outdated(session, spent.owner_id)
+                stored_bytes.mark_measurement_outdated(session, spent.owner_id)
             if response.is_new:
                 quota.take_job_room(
                     session, model.owner_id, self.max_open_jobs, is_locked=spent is not None
@@ -314,7 +314,7 @@ class Submission:
         if same_task.is_held and self._is_other_recipe(model, job):
             if not can_relearn(same_task.task):
                 return None  # its images are gone, but the batch has them: learn it as a new task
-            override = stored_override(self.catalogue, self.batch.override)
+            override = build_stored_override(self.catalogue, self.batch.override)
             request = retries.Again(
                 session,
                 self.actor,
@@ -339,7 +339,7 @@ class Submission:
         """Return True if the request names a recipe that resolves to another one than the job's."""
         if self.batch.recipe is None:
             return False
-        requested = resolve(
+        requested = resolve_recipe(
             self.catalogue,
             model.scenario,
             model.recipe,
@@ -374,7 +374,7 @@ class Submission:
         # its pieces were counted when they came
         is_counted = spent is not None and spent.owner_id == owner_id
         if not is_counted:
-            quota.require_room(db, owner_id, self.max_bytes, size)
+            quota.require_storage_room(db, owner_id, self.max_bytes, size)
         with (
             store_archive(db, self.store, key, self.batch.path, archives.find_used_archives),
             db.write() as session,
@@ -394,11 +394,11 @@ class Submission:
                 delete_upload_rows(session, actor, spent, now)
             self._store_response(session, done, now)
             if not is_counted:
-                quota.take_room(
+                quota.take_storage_room(
                     session, model.owner_id, self.max_bytes, size if done.needs_archive else 0
                 )
             elif not done.needs_archive:
-                stored_bytes.mark_outdated(session, owner_id)
+                stored_bytes.mark_measurement_outdated(session, owner_id)
             if done.is_new:
                 # In all other cases, a statement above has changed the owner's row already.
                 is_locked = not (is_counted and done.needs_archive)
@@ -437,10 +437,10 @@ class Submission:
             known_names = batch_report.list_known_classes(session, model)
             directory = self.batch.directory
             images = (directory.n_train, past.held_out + directory.n_test)
-            expected_s = find_expected_s(
+            expected_s = estimate_job_seconds(
                 session, self.catalogue, model, plan.resolved.recipe, *images
             )
-            row = read_columns(model)
+            row = read_model_columns(model)
             repeated_json = None
             if answered is not None:
                 repeated_json = repeats.repeat_to_json(
@@ -451,7 +451,7 @@ class Submission:
         return BatchInModel(row, plan, names, expected_s, past.same, repeated_json)
 
     def _read_past(self, session: Session, model: str) -> Past:
-        return read_past(session, self.actor, model, self.batch.sent)
+        return read_model_past(session, self.actor, model, self.batch.sent)
 
     def make_plan(self, session: Session, past: Past) -> Plan:
         """Return the recipe of the batch, with all warnings about the batch in this model.
@@ -461,7 +461,7 @@ class Submission:
         """
         batch, catalogue, model = self.batch, self.catalogue, past.model
         batch_report.check_classes(model, batch.directory)
-        resolved = resolve(
+        resolved = resolve_recipe(
             catalogue,
             model.scenario,
             model.recipe,

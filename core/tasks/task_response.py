@@ -11,7 +11,7 @@ from core.database.tables import Job, Model, Result, Task
 from core.lineage import words
 from core.lineage.standing import Standing, read_standings
 from core.requests.times import format_rfc3339
-from core.versions.versions import newest_published
+from core.versions.versions import find_newest_published
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
         if job.version is not None and job.task_number is not None:
             published[job.task_number] = job.version
     where = read_standings(session, model.id, tasks)
-    latest = newest_published(session, model.id)
+    latest = find_newest_published(session, model.id)
     cells: dict[tuple[int, int], float] = {}
     published_cells = [(version, number) for number, version in published.items()]
     version_numbers = {latest, *published.values()} - {None}
@@ -108,7 +108,7 @@ def task_to_json(
         "version": learned.version,
         "accuracy_when_learned": learned.accuracy_then,
         "accuracy_now": learned.accuracy_now,
-        "training_data_until": format_rfc3339(words.kept_until(model, task)),
+        "training_data_until": format_rfc3339(words.find_retention_end(model, task)),
         "can_relearn": words.can_relearn(task),
         "data_deleted_at": format_rfc3339(task.data_deleted_at),
         "created_at": format_rfc3339(task.created_at),

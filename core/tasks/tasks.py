@@ -54,7 +54,7 @@ def read_task(db: Database, actor: Actor, model: str, number: int) -> TaskOut:
         return build_task_response(session, row, _find_task(session, row, number))
 
 
-def delete_data(
+def delete_task_data(
     db: Database, store: Store, blobs: Blobs, actor: Actor, model: str, number: int
 ) -> None:
     """Delete a task's images: archive, training part and held-out part.
@@ -135,7 +135,7 @@ def _mark_deleted(
     digests = {d for d in task.digests if d}
     digests |= _delete_features(session, row.id, number, now) | forget_totals(row)
     digests |= set(answers.remove_predictions(session, row.id, number))
-    stored_bytes.mark_outdated(session, row.owner_id)
+    stored_bytes.mark_measurement_outdated(session, row.owner_id)
     return archives, sorted(digests)
 
 

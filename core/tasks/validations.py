@@ -14,9 +14,9 @@ from core.database.kinds import Kind
 from core.ids import new_id
 from core.jobs.job_response import build_job_response
 from core.jobs.jobs import build_job_without_task
-from core.recipe.stored import stored_override
+from core.recipe.stored import build_stored_override
 from core.requests.audit import Entry, record_action
-from core.tasks.sent_batch import Done, archive_key
+from core.tasks.sent_batch import Done, build_archive_key
 from core.tasks.submission import LockedModel, Submission
 
 
@@ -24,8 +24,8 @@ def begin_validation(submission: Submission) -> Done[JobOut]:
     """Queue a job that decodes a batch; for errors see `Submission.submit`."""
     batch, batch_in_model = submission.batch, submission.in_model()
     report = submission.build_report(batch_in_model)
-    override = stored_override(submission.catalogue, batch.override)
-    key = archive_key(new_id("job"))
+    override = build_stored_override(submission.catalogue, batch.override)
+    key = build_archive_key(new_id("job"))
 
     def add_job(session: Session, locked: LockedModel) -> Done[JobOut]:
         model, now = locked.model, locked.now
@@ -35,7 +35,7 @@ def begin_validation(submission: Submission) -> Done[JobOut]:
         session.add(job)
         session.flush()
         class_counts = batch.directory.classes
-        log_line = job_log.line_to_check(job, sum(class_counts.values()), len(class_counts))
+        log_line = job_log.build_check_line(job, sum(class_counts.values()), len(class_counts))
         job_rows.record_creation(session, job, now, lines=[log_line])
         data: AuditData = {"model": model.id, "sha256": batch.sha256}
         record_action(

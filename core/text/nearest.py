@@ -47,7 +47,7 @@ def suggest_nearest(name: str, known: Iterable[str], inside: str = "") -> str:
     return "" if suggestion is None else f"did you mean {suggestion}? "
 
 
-def unknown_field(
+def describe_unknown_field(
     name: str, known: Sequence[str], inside: str = "", allowed: Sequence[str] = ()
 ) -> str:
     """Return the message for a field that does not exist.

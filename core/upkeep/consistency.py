@@ -27,7 +27,7 @@ from core.scheduling import claim as claims
 from core.settings import Settings
 from core.storage import Blobs, Store
 from core.upkeep import sweep
-from core.upkeep.sweep_dry_run import dry_run
+from core.upkeep.sweep_dry_run import list_sweep_removals
 from core.uploads import chunks
 
 LATE_S = DAY_S
@@ -76,10 +76,10 @@ class Named:
     by: str
 
 
-def iterate_named(db: Database) -> Iterator[Named]:
+def iterate_named_objects(db: Database) -> Iterator[Named]:
     """Yield every object that a row refers to; an object with several rows comes several times."""
     with db.read() as session:
-        yield from _named_blobs(session)
+        yield from _iterate_named_blobs(session)
         archives = select(Task.archive_key, Task.bytes, Task.sha256, Task.model_id, Task.number)
         query = archives.where(Task.archive_key.is_not(None)).execution_options(yield_per=_ROWS)
         for key, size, sha256, model, number in session.execute(query):
@@ -107,7 +107,7 @@ def iterate_named(db: Database) -> Iterator[Named]:
                     yield Named(value.key + name, size, sha256, f"{kind} of {job}")
 
 
-def _named_blobs(session: Session) -> Iterator[Named]:
+def _iterate_named_blobs(session: Session) -> Iterator[Named]:
     """Yield the blobs that rows refer to."""
     versions = (Version.number, Version.model_id)
     parts = (
@@ -170,8 +170,8 @@ def check_consistency(
             scrub or a request has marked as damaged.
     """
     return [
-        *_rows_without_objects(db, store, verify),
-        *_what_should_be_gone(db, store, settings),
+        *_find_rows_without_objects(db, store, verify),
+        *_find_overdue_files(db, store, settings),
         *_find_foreign(store),
         *_find_expired_leases(db),
     ]
@@ -200,7 +200,7 @@ def repair_consistency(
         elif area in ("snapshots", "anytime"):
             _forget_state(db, drift.object, "snapshot" if area == "snapshots" else "anytime")
     with db.read() as session:
-        marks = [row.key for row in damage.list_marks(session, _MARKED)]
+        marks = [row.key for row in damage.list_damage_marks(session, _MARKED)]
     for key in marks:
         _update_mark(db, store, key)
     if any(drift.kind == "lease" for drift in drifts):
@@ -209,16 +209,18 @@ def repair_consistency(
     sweep.run_sweep(db, store, blobs, settings, whole=True)
 
 
-def _rows_without_objects(db: Database, store: Store, verify: bool) -> Iterator[Drift]:
+def _find_rows_without_objects(db: Database, store: Store, verify: bool) -> Iterator[Drift]:
     """Yield the rows whose object is missing or differs."""
     # A row that is written after this listing looks wrong, and is looked up again below.
     stored = {info.key: info.size for info in store.list("")}
     with db.read() as session:
-        marked = {row.key for row in damage.list_marks(session, _MARKED)}
+        marked = {row.key for row in damage.list_damage_marks(session, _MARKED)}
     reported: set[str] = set()
     # Thousands of rows may refer to one blob, which is read once.
     sound: set[str] = set()
-    for reference in list(iterate_named(db)):  # no transaction stays open while objects are read
+    for reference in list(
+        iterate_named_objects(db)
+    ):  # no transaction stays open while objects are read
         if reference.key in reported:
             continue
         kind: Kind | None = None
@@ -277,11 +279,11 @@ def _is_sound(store: Store, named: Named) -> bool:
     return named.sha256 in (None, digest.hexdigest())
 
 
-def _what_should_be_gone(db: Database, store: Store, settings: Settings) -> Iterator[Drift]:
+def _find_overdue_files(db: Database, store: Store, settings: Settings) -> Iterator[Drift]:
     """Yield what a sweep should have removed."""
     with db.read() as session:
         limit = db.now(session) - LATE_S
-    for removal in dry_run(db, store, settings, late_s=LATE_S):
+    for removal in list_sweep_removals(db, store, settings, late_s=LATE_S):
         # Rows have no object to look for; an object may have been removed by a sweep meanwhile.
         if removal.modified < limit and (
             removal.modified == 0.0 or store.stat(removal.object) is not None
@@ -312,7 +314,7 @@ def _repair_blob(db: Database, store: Store, blobs: Blobs, sha256: str) -> None:
     copy = blobs.find_sound_copy(sha256)
     with db.write() as session:
         # Neither a publish nor a sweep may change what the blob is used for meanwhile.
-        references.lock_exclusive(session)
+        references.lock_references(session)
         if copy is not None and references.find_used_digests(session, [sha256]):
             store.put_file(key, copy)
             return
@@ -335,7 +337,7 @@ def _update_mark(db: Database, store: Store, key: str) -> None:
     sound = info is not None and _is_sound(store, Named(key, None, digest, ""))
     with db.write() as session:
         if sound or not _is_named(session, Named(key, None, digest, "")):
-            damage.clear_marks(session, [key])
+            damage.clear_damage_marks(session, [key])
         else:
             kind: damage.Kind = "missing" if info is None else "digest"
             damage.mark_damaged(

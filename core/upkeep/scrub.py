@@ -172,10 +172,10 @@ class Scrubber:
     def _look_again(self) -> None:
         """Check marked objects again that have changed, and unmark those no longer needed."""
         with self._db.read() as session:
-            rows = damage.list_marks(session, _MARKED)
+            rows = damage.list_damage_marks(session, _MARKED)
         for row in rows:
             with self._db.read() as session:
-                named = _as_named(session, row.key)
+                named = _find_named_object(session, row.key)
             if named is None:
                 self._remove_unneeded(row.key)
                 continue
@@ -192,7 +192,7 @@ class Scrubber:
         # Look twice: the object may have been deleted or replaced during the first look.
         if kind is not None:
             with self._db.read() as session:
-                if _as_named(session, named.key) is None:
+                if _find_named_object(session, named.key) is None:
                     return  # deleted while it was read
             kind, tag = self._inspect_object(named)
         # The usual case needs no transaction that writes.
@@ -200,7 +200,7 @@ class Scrubber:
             return
         with self._db.write() as session:
             if kind is None:
-                damage.clear_marks(session, [named.key])
+                damage.clear_damage_marks(session, [named.key])
                 return
             # Downloads made from it are forgotten with the mark, and rebuilt once it is sound.
             forgotten = damage.mark_damaged(session, named.key, kind, tag, self._db.now(session))
@@ -233,8 +233,8 @@ class Scrubber:
         if key.startswith(_BLOBS):
             self._drop_blobs([key.rpartition("/")[2]])
         with self._db.write() as session:
-            if _as_named(session, key) is None:
-                damage.clear_marks(session, [key])
+            if _find_named_object(session, key) is None:
+                damage.clear_damage_marks(session, [key])
 
     def _drop_blobs(self, digests: list[str]) -> None:
         retention.delete_unused_blobs(
@@ -276,7 +276,7 @@ def _read_next_batch(session: Session, cursor: str) -> list[_Named]:
     ]
 
 
-def _as_named(session: Session, key: str) -> _Named | None:
+def _find_named_object(session: Session, key: str) -> _Named | None:
     """Return the object as rows refer to it now, or None if no row does."""
     if key.startswith(_BLOBS):
         digest = key.rpartition("/")[2]

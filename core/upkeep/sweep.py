@@ -51,7 +51,7 @@ _MEMORIES = ("buffer", "exemplars")
 _BATCH = 200
 
 
-def find_unrung(db: Database, older_s: float = UNRUNG_S) -> list[str]:
+def find_unannounced_jobs(db: Database, older_s: float = UNRUNG_S) -> list[str]:
     """Return ids of claimable jobs that have waited more than `older_s` seconds since they were
     added or notified about.
     """
@@ -73,7 +73,7 @@ def find_unrung(db: Database, older_s: float = UNRUNG_S) -> list[str]:
         return list(session.execute(query).scalars())
 
 
-def build_steps(
+def build_sweep_steps(
     db: Database,
     store: Store,
     blobs: Blobs,
@@ -129,14 +129,14 @@ def run_sweep(
     """Do all steps once, and clean up this machine: spool, copies, half-written files, downloads.
 
     Errors of database and store in an outage pass through, and the next round continues. For
-    arguments see `build_steps`.
+    arguments see `build_sweep_steps`.
     """
-    for step in build_steps(
+    for step in build_sweep_steps(
         db, store, blobs, settings, grace_days=grace_days, whole=whole
     ).values():
         step()
     # The rest is this machine's own, which no other worker can clean up.
-    spool.remove_abandoned(settings.make_folder("spool"))
+    spool.remove_abandoned_files(settings.make_folder("spool"))
     downloads = settings.make_folder(unfinished.FOLDER)
     unfinished.remove_old_downloads(
         downloads, settings.failed_days * retention.DAY_S, settings.max_fetch_bytes
@@ -236,11 +236,11 @@ def _is_retriable(db: Database, session: Session, job: Job, days: float) -> bool
 
 def _sweep_tasks(db: Database, store: Store, blobs: Blobs, settings: Settings) -> None:
     """Delete raw archives, training images and held-out images whose time is over."""
-    for task_id in _tasks_with_files(db):
+    for task_id in _select_tasks_with_files(db):
         _sweep_task(db, store, blobs, settings, task_id)
 
 
-def _tasks_with_files(db: Database) -> list[str]:
+def _select_tasks_with_files(db: Database) -> list[str]:
     """Return ids of tasks with files that need not be retained for ever and that no open job needs.
 
     Each select uses an index of such files, or the models that do not retain them. It does not walk
@@ -304,7 +304,7 @@ def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, ta
     if marked:
         # After the commit: from then on no row refers to the files, and a crash leaves blobs for
         # the sweep.
-        retention.drop_task_blobs(db, blobs, task_id)
+        retention.delete_task_blobs(db, blobs, task_id)
         retention.delete_unused_blobs(db, blobs, forgotten)
 
 
@@ -350,13 +350,15 @@ def _sweep_memories(db: Database, blobs: Blobs) -> None:
             # A claim locks the model's row while it fixes the parent, so no job starts from such a
             # version now.
             session.get_one(Model, model_id, with_for_update=True)
-            for part in session.execute(_memories_with(model_id, task, deleted_at)).scalars():
+            for part in session.execute(
+                _select_memories_of_task(model_id, task, deleted_at)
+            ).scalars():
                 part.deleted_at = db.now(session)
                 digests.append(part.sha256)
         retention.delete_unused_blobs(db, blobs, digests)
 
 
-def _memories_with(model_id: str, task: int, deleted_at: float) -> Select[Part]:
+def _select_memories_of_task(model_id: str, task: int, deleted_at: float) -> Select[Part]:
     """Return the query for memories that may hold images of the task, in versions from which no job
     can start by itself.
     """
@@ -394,7 +396,7 @@ def _memories_with(model_id: str, task: int, deleted_at: float) -> Select[Part]:
 def _sweep_exports(db: Database, blobs: Blobs, settings: Settings) -> None:
     """Delete expired downloads."""
     with db.write() as session:
-        references.lock_exclusive(session)
+        references.lock_references(session)
         old = db.now(session) - settings.export_days * retention.DAY_S
         exports = list(session.execute(select(Export).where(Export.created_at < old)).scalars())
         digests = [export.sha256 for export in exports]

@@ -76,7 +76,7 @@ class Removal:
     modified: float
 
 
-def dry_run(
+def list_sweep_removals(
     db: Database,
     store: Store,
     settings: Settings,
@@ -89,7 +89,7 @@ def dry_run(
     A machine's own spool and cache are not reported, since each machine has its own.
 
     Args:
-        grace_days: see `sweep.build_steps`.
+        grace_days: see `sweep.build_sweep_steps`.
         late_s: seconds by which the clock of the sweep is set back; everything reported should have
             been removed that long ago.
     """
@@ -101,7 +101,7 @@ def dry_run(
             noted = _Noted(store)
             # A cache of its own, so that no copy of this machine is deleted.
             blobs = Blobs(noted, folder / "cache")
-            steps = sweep.build_steps(
+            steps = sweep.build_sweep_steps(
                 copy, noted, blobs, settings, grace_days=grace_days, whole=True
             )
             rows = copy.count_rows()

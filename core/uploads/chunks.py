@@ -11,7 +11,7 @@ PREFIX = "uploads/"
 """Prefix of all keys."""
 
 
-def make_key(upload_id: str, offset: int, fence: int) -> str:
+def make_chunk_key(upload_id: str, offset: int, fence: int) -> str:
     """Return the key of a piece that begins at a byte.
 
     Each writing request has its own fence, so none overwrites another's.
@@ -24,7 +24,7 @@ def find_used_chunks(session: Session, keys: Collection[str]) -> set[str]:
     return set(session.scalars(select(Chunk.key).where(Chunk.key.in_(keys))))
 
 
-def list_by_upload(session: Session, upload_id: str) -> list[Chunk]:
+def list_upload_chunks(session: Session, upload_id: str) -> list[Chunk]:
     """Return the pieces of an upload, in order."""
     query = select(Chunk).where(Chunk.upload_id == upload_id).order_by(Chunk.offset)
     return list(session.scalars(query))

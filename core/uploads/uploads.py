@@ -130,7 +130,7 @@ def create_upload(
         TooManyRequests: the owner has `terms.max_open` uploads already.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
-    quota.require_room(db, actor.owner_id, terms.max_owner_bytes, announced.length)
+    quota.require_storage_room(db, actor.owner_id, terms.max_owner_bytes, announced.length)
     with db.write() as session:
         now = db.now(session)
         replay = idempotency.find_replay(session, actor, repeat)
@@ -238,7 +238,7 @@ def require_room(db: Database, writing: Writing, size: int | None, terms: Terms)
     Raises:
         StorageFull, BodyTooLarge: see `core.usage.quota`.
     """
-    quota.require_room(db, writing.owner_id, terms.max_owner_bytes, size)
+    quota.require_storage_room(db, writing.owner_id, terms.max_owner_bytes, size)
 
 
 def append_piece(
@@ -252,7 +252,7 @@ def append_piece(
         StorageFull: its owner has no room for the piece.
         NotAuthenticated: the key has ended meanwhile.
     """
-    key = chunks.make_key(writing.id, writing.offset, writing.fence)
+    key = chunks.make_chunk_key(writing.id, writing.offset, writing.fence)
     with store_archive(db, store, key, piece.path, chunks.find_used_chunks):
         hit_failpoint("upload-stored")
         with db.write() as session:
@@ -273,7 +273,7 @@ def append_piece(
             row.expires_at = now + terms.hours * 3600
             session.flush()
             state = _build_state(row)
-            quota.take_room(session, row.owner_id, terms.max_owner_bytes, piece.bytes)
+            quota.take_storage_room(session, row.owner_id, terms.max_owner_bytes, piece.bytes)
     hit_failpoint("upload-committed")
     return state
 
@@ -289,7 +289,7 @@ def delete_upload(db: Database, store: Store, actor: Actor, upload: str) -> None
         row = find_upload(session, actor, upload, now, lock=True)
         record_action(session, actor, Entry("upload.delete", row.id, {"bytes": row.offset}), now)
         keys = chunks.delete_upload(session, row.id)
-        stored_bytes.mark_outdated(session, row.owner_id)
+        stored_bytes.mark_measurement_outdated(session, row.owner_id)
     # After the commit: if it failed, rows would name deleted objects.
     for key in keys:
         store.delete(key)

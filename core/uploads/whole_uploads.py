@@ -33,7 +33,7 @@ class Whole:
     pieces: tuple[tuple[str, str], ...]
 
 
-def find_whole(db: Database, actor: Actor, upload: str) -> Whole:
+def find_whole_upload(db: Database, actor: Actor, upload: str) -> Whole:
     """Return the complete upload of that id.
 
     Raises:
@@ -49,7 +49,7 @@ def find_whole(db: Database, actor: Actor, upload: str) -> Whole:
                 extra={"offset": row.offset, "length": row.length},
             )
         pieces = tuple(
-            (chunk.key, chunk.sha256) for chunk in chunks.list_by_upload(session, row.id)
+            (chunk.key, chunk.sha256) for chunk in chunks.list_upload_chunks(session, row.id)
         )
         return Whole(row.id, row.owner_id, row.length, row.sha256, pieces)
 

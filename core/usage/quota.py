@@ -20,7 +20,7 @@ FRESH_S = 10.0
 RETRY_S = 60
 
 
-def require_room(db: Database, owner_id: str, limit: int, size: int | None) -> None:
+def require_storage_room(db: Database, owner_id: str, limit: int, size: int | None) -> None:
     """Check that the owner has room for an upload of `size` bytes (None if not known yet).
 
     Args:
@@ -46,17 +46,17 @@ def require_room(db: Database, owner_id: str, limit: int, size: int | None) -> N
         raise _make_full_error(used, limit, size)
 
 
-def take_room(session: Session, owner_id: str, limit: int, size: int) -> None:
+def take_storage_room(session: Session, owner_id: str, limit: int, size: int) -> None:
     """Count an upload in the transaction that accepts it.
 
-    Call `require_room` before the transaction, and this last in it.
+    Call `require_storage_room` before the transaction, and this last in it.
 
     Raises:
         StorageFull: another upload took the room meanwhile.
     """
     if not limit:
-        stored_bytes.add_size(session, owner_id, size)
-    elif not stored_bytes.add_within_limit(session, owner_id, size, limit):
+        stored_bytes.add_stored_bytes(session, owner_id, size)
+    elif not stored_bytes.add_stored_bytes_within(session, owner_id, size, limit):
         raise _make_full_error(
             stored_bytes.read_measurement(session, owner_id)[0] or 0, limit, size
         )
@@ -72,7 +72,7 @@ def require_job_room(open_jobs: int, limit: int) -> None:
         TooManyRequests: the owner has as many already.
     """
     if open_jobs >= limit:
-        raise _no_turn(limit)
+        raise _build_job_limit_error(limit)
 
 
 def take_job_room(session: Session, owner_id: str, limit: int, *, is_locked: bool = False) -> None:
@@ -99,7 +99,7 @@ def take_job_room(session: Session, owner_id: str, limit: int, *, is_locked: boo
     # A statement of its own: one that waits for the owner's row would not see the jobs that were
     # committed meanwhile.
     if (session.scalar(count_open_jobs(owner_id)) or 0) > limit:
-        raise _no_turn(limit)
+        raise _build_job_limit_error(limit)
 
 
 def count_open_jobs(owner_id: str | SQLColumnExpression[str]) -> Select[int]:
@@ -107,7 +107,7 @@ def count_open_jobs(owner_id: str | SQLColumnExpression[str]) -> Select[int]:
     return select(func.count()).where(Job.owner_id == owner_id, Job.state.in_(sorted(UNFINISHED)))
 
 
-def _no_turn(limit: int) -> TooManyRequests:
+def _build_job_limit_error(limit: int) -> TooManyRequests:
     return TooManyRequests(
         f"There are {limit} unfinished jobs, the most that one owner may have:"
         " wait for some to finish, or cancel some.",

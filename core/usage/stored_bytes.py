@@ -15,7 +15,7 @@ from core.database.tables import Owner
 from core.usage import usage_sums
 
 
-def add_size(session: Session, owner_id: str, size: int) -> None:
+def add_stored_bytes(session: Session, owner_id: str, size: int) -> None:
     """Count `size` bytes in the transaction that refers to them.
 
     Call this last, since it locks the owner's row.
@@ -23,7 +23,7 @@ def add_size(session: Session, owner_id: str, size: int) -> None:
     session.execute(update(Owner).where(Owner.id == owner_id).values(bytes=Owner.bytes + size))
 
 
-def add_within_limit(session: Session, owner_id: str, size: int, limit: int) -> bool:
+def add_stored_bytes_within(session: Session, owner_id: str, size: int, limit: int) -> bool:
     """Count `size` bytes unless that would exceed `limit` or nothing was measured yet.
 
     Return True if counted.
@@ -34,7 +34,7 @@ def add_within_limit(session: Session, owner_id: str, size: int, limit: int) -> 
     return bool(result.rowcount)
 
 
-def mark_outdated(session: Session, owner_id: str) -> None:
+def mark_measurement_outdated(session: Session, owner_id: str) -> None:
     """Mark the number as outdated, since data of the owner is deleted in this transaction.
 
     The next refusal measures again. Call this last, since it locks the owner's row.

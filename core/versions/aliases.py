@@ -98,7 +98,7 @@ def set_alias(
         if alias == PRODUCTION:
             return _set_production(session, db, actor, row, target, decision.reason)
         if current is not None and current.version == version:
-            return _to_json(current), None
+            return _alias_to_json(current), None
         if current is None:
             count = len(session.scalars(select(Alias.name).where(Alias.model_id == row.id)).all())
             if count >= MAX_ALIASES:
@@ -107,7 +107,7 @@ def set_alias(
         moved = lineage.point_alias(session, row, alias, version, db.now(session), mover)
         previous = None if current is None else current.version
         _audit_move(session, actor, row, _Moved(moved, previous, mover), db.now(session))
-        return _to_json(moved), None
+        return _alias_to_json(moved), None
 
 
 def roll_alias_back(
@@ -150,7 +150,7 @@ def roll_alias_back(
         previous = current.version
         moved = lineage.point_alias(session, row, alias, target.number, db.now(session), mover)
         _audit_move(session, actor, row, _Moved(moved, previous, mover), db.now(session))
-        return _to_json(moved), None
+        return _alias_to_json(moved), None
 
 
 def follow_lineage(
@@ -178,7 +178,7 @@ def follow_lineage(
             followed = session.get_one(Alias, (row.id, PRODUCTION))
             _audit_move(session, actor, row, _Moved(followed, previous, mover), db.now(session))
         moved = session.get_one(Alias, (row.id, PRODUCTION))
-        return _production_to_json(session, row, moved, []), lineage.waiting_job(session, row)
+        return _production_to_json(session, row, moved, []), lineage.find_waiting_job(session, row)
 
 
 def delete_alias(db: Database, actor: Actor, model: str, alias: str) -> None:
@@ -311,8 +311,8 @@ def _move_production(
     if passed:  # the move has settled the check that held these versions
         # Built again, since production may follow a version that is published now.
         response = _production_to_json(session, model, current, uncovered_tasks)
-        response["warnings"] += [words.passes_now(number) for number in passed]
-    return response, lineage.waiting_job(session, model)
+        response["warnings"] += [words.describe_late_pass(number) for number in passed]
+    return response, lineage.find_waiting_job(session, model)
 
 
 def _find_rollback_target(session: Session, model: Model, current: Alias) -> Version:
@@ -328,7 +328,7 @@ def _find_rollback_target(session: Session, model: Model, current: Alias) -> Ver
             continue
         if current.name != PRODUCTION or list_taught_tasks(target.manifest):
             return target
-    raise _no_target(
+    raise _build_no_target_error(
         session, model, current, f"There is no earlier version to roll {current.name!r} back to."
     )
 
@@ -342,7 +342,7 @@ def _find_given_target(session: Session, model: Model, current: Alias, number: i
             fields=[{"field": "version", "message": "no such version"}],
         )
     if number >= current.version:
-        raise _no_target(
+        raise _build_no_target_error(
             session,
             model,
             current,
@@ -350,7 +350,9 @@ def _find_given_target(session: Session, model: Model, current: Alias, number: i
             f"is not older.",
         )
     if target.status == "held":
-        raise _no_target(session, model, current, words.explain_hold(number, target.gate))
+        raise _build_no_target_error(
+            session, model, current, words.explain_hold(number, target.gate)
+        )
     if current.name == PRODUCTION:
         _require_answering(session, model, current, target)
     return target
@@ -360,10 +362,10 @@ def _require_answering(session: Session, model: Model, current: Alias, target: V
     """Check that the version was taught at least one task."""
     if not list_taught_tasks(target.manifest):
         text = f"Version {target.number} was taught no task and cannot answer."
-        raise _no_target(session, model, current, text)
+        raise _build_no_target_error(session, model, current, text)
 
 
-def _no_target(session: Session, model: Model, current: Alias, why: str) -> WrongState:
+def _build_no_target_error(session: Session, model: Model, current: Alias, why: str) -> WrongState:
     """Return a refusal that names the versions the alias can be put on."""
     query = select(Version.number).where(
         Version.model_id == model.id,
@@ -423,11 +425,11 @@ def _production_to_json(
         covered = list_taught_tasks(production.manifest) if production is not None else []
         query = select(Task.classes).where(Task.model_id == model.id, Task.number.in_(covered))
         covered_classes = {label for classes in session.scalars(query) for label in classes}
-    warnings = [words.lost_by_move(model, task, alias.version) for task in gone]
+    warnings = [words.describe_lost_by_move(model, task, alias.version) for task in gone]
     if not model.production_follows:
         warnings.append(words.explain_pinning(model, alias.version))
     return {
-        **_to_json(alias),
+        **_alias_to_json(alias),
         "follows": model.production_follows,
         "line_head": model.head,
         "lost_tasks": [
@@ -437,7 +439,7 @@ def _production_to_json(
                 "classes": sorted(task.classes),
                 "lost_classes": sorted(set(task.classes) - covered_classes),
                 "standing": task.standing,
-                "training_data_until": format_rfc3339(words.kept_until(model, task)),
+                "training_data_until": format_rfc3339(words.find_retention_end(model, task)),
                 "can_relearn": words.can_relearn(task),
             }
             for task in gone
@@ -446,7 +448,7 @@ def _production_to_json(
     }
 
 
-def _to_json(alias: Alias) -> AliasOut:
+def _alias_to_json(alias: Alias) -> AliasOut:
     return {
         "name": alias.name,
         "version": alias.version,

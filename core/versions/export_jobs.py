@@ -55,7 +55,7 @@ def request_export(
         if job is not None and job.state != State.SUCCEEDED:
             raise ExportUnavailable(_explain_ending(job, row, format))
         now = db.now(session)
-        if not exporters.has_worker(session, now):
+        if not exporters.has_exporting_worker(session, now):
             raise ExportUnavailable(NO_WORKER)
         new = _begin_job(session, actor, owner, row, format, now)
         # Replaces the row of an earlier job whose file the sweep has removed.
@@ -76,7 +76,7 @@ def _begin_job(
     session.add(job)
     session.flush()
     text = f"Accepted: version {version.number} is exported as {format}."
-    job_log.add_line(session, job.id, ("info", text), now)
+    job_log.add_log_line(session, job.id, ("info", text), now)
     record_creation(session, job, now)
     data: AuditData = {"model": model.id, "version": version.number}
     record_action(session, actor, Entry("version.export", job.id, data, model=model.id), now)

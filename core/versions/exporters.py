@@ -12,12 +12,12 @@ from core.database.tables import Exporter
 SEEN_S = 3600.0
 
 
-def record_worker(session: Session, worker: str, now: float) -> None:
+def record_exporting_worker(session: Session, worker: str, now: float) -> None:
     """Record that a worker can export, and delete old reports."""
     session.execute(delete(Exporter).where(Exporter.seen_at < now - SEEN_S))
     session.merge(Exporter(worker=worker, seen_at=now))
 
 
-def has_worker(session: Session, now: float) -> bool:
+def has_exporting_worker(session: Session, now: float) -> bool:
     """Return True if any worker can export."""
     return bool(session.scalar(select(exists().where(Exporter.seen_at >= now - SEEN_S))))

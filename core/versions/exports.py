@@ -67,7 +67,9 @@ class _Source:
     sure: SureOut | None
 
 
-def get_or_build(resources: Resources, actor: Actor, download: Download, spool: Path) -> ExportFile:
+def get_or_build_export(
+    resources: Resources, actor: Actor, download: Download, spool: Path
+) -> ExportFile:
     """Return the download of a version, and build it if it is not stored.
 
     Call it where few builds run at once.
@@ -92,7 +94,7 @@ def find_stored_export(
     """Return the download of a version if it is stored, else None.
 
     Raises:
-        ExportUnavailable: see `get_or_build`.
+        ExportUnavailable: see `get_or_build_export`.
     """
     return _find_file(db, blobs, _find_source(db, actor, download))
 
@@ -155,7 +157,7 @@ def _build_file(resources: Resources, source: _Source, spool: Path) -> ExportFil
     try:
         with db.write() as session:
             # Held until the commit, so that the sweep cannot remove the blob after the check.
-            references.lock_shared(session)
+            references.lock_references_shared(session)
             # an unregistered file stays for a day: the sweep removed it between upload and now
             if not blobs.has(sha256):
                 raise Unavailable("The download was removed while it was made; ask again.")

@@ -139,8 +139,8 @@ def build_summary(
     ever = {task for (_, task), (_, total) in first.items() if total}
     return {
         **matrix.compute_figures(stages, per_class),
-        **_of_the_line(recorded, lineage[1:]),
-        **_of_the_last(session, model, version, recorded["knn_probe"].get(version)),
+        **_summarise_lineage(recorded, lineage[1:]),
+        **_summarise_version(session, model, version, recorded["knn_probe"].get(version)),
         "sure": choose_sure_threshold(session, model, version),
         "adp_mean": _read_anytime_means(session, model, recorded["adp"], lineage[1:]),
         "seconds": [published[number].seconds for number in lineage[1:]],
@@ -173,7 +173,7 @@ def _read_recorded(session: Session, model: Model) -> _Recorded:
     return recorded
 
 
-def _of_the_line(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
+def _summarise_lineage(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
     """Return the figures that the jobs of these versions measured themselves."""
 
     def read_numbers(name: str, key: str) -> list[float | None]:
@@ -197,7 +197,7 @@ def _of_the_line(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
     }
 
 
-def _of_the_last(
+def _summarise_version(
     session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
 ) -> LastFigures:
     """Return the figures that are recorded for the requested version alone, by task."""

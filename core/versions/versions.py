@@ -84,7 +84,7 @@ def find_version(session: Session, model: Model, version: str) -> Version:
     if _NUMBER.fullmatch(version):
         number = int(version)
     elif version == LATEST:
-        number = newest_published(session, model.id)
+        number = find_newest_published(session, model.id)
     else:
         named = select(Alias.version).where(Alias.model_id == model.id, Alias.name == version)
         number = session.execute(named).scalar_one_or_none()
@@ -98,7 +98,7 @@ def find_version(session: Session, model: Model, version: str) -> Version:
     return row
 
 
-def newest_published(session: Session, model_id: str) -> int | None:
+def find_newest_published(session: Session, model_id: str) -> int | None:
     """Return the number that `latest` stands for; only the newest versions are read to find it."""
     query = select(Version.number).where(
         Version.model_id == model_id, Version.status == "published"
@@ -206,7 +206,7 @@ def set_note(db: Database, actor: Actor, model: str, version: str, note: str | N
         return versions_to_json(session, owner, [row])[0]
 
 
-def list_files(
+def list_version_files(
     db: Database, actor: Actor, model: str, version: str, *, limit: int, cursor: str | None
 ) -> FileList:
     """Return a page of the parts of a version that can be downloaded, in the manifest's order."""
@@ -221,7 +221,7 @@ def list_files(
     return {"items": list(files.rows), "next_cursor": files.next_cursor}
 
 
-def get_file(db: Database, actor: Actor, model: str, version: str, part: str) -> PartFile:
+def get_version_file(db: Database, actor: Actor, model: str, version: str, part: str) -> PartFile:
     """Return the file of one part.
 
     Raises:

@@ -140,7 +140,7 @@ def take_next_delivery(db: Database, lease: Lease, lease_s: float = LEASE_S) -> 
             return None
         row = None if hook.disabled_at is not None else _find_next_delivery(session, hook, now)
         if row is None:
-            _free_again(session, hook, now)
+            _end_lease(session, hook, now)
             return None
         hook.lease_until = now + lease_s
         both = hook.previous_until is not None and now < hook.previous_until
@@ -155,7 +155,7 @@ def release_webhook(db: Database, lease: Lease) -> None:
     with db.write() as session:
         hook = _lock_leased(session, lease)
         if hook is not None:
-            _free_again(session, hook, db.now(session))
+            _end_lease(session, hook, db.now(session))
 
 
 def record_outcome(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome) -> None:
@@ -262,12 +262,12 @@ def _lock_leased(session: Session, lease: Lease) -> Webhook | None:
 def _find_next_delivery(session: Session, hook: Webhook, now: float) -> Delivery | None:
     """Return the oldest due delivery that does not wait for an earlier one of its model."""
     query = select(Delivery).where(
-        Delivery.webhook_id == hook.id, WAITS, Delivery.next_at <= now, _in_turn()
+        Delivery.webhook_id == hook.id, WAITS, Delivery.next_at <= now, _is_in_turn()
     )
     return session.scalars(query.order_by(Delivery.number).limit(1)).one_or_none()
 
 
-def _in_turn() -> ColumnElement[bool]:
+def _is_in_turn() -> ColumnElement[bool]:
     """Return the condition that no earlier delivery of the same model must be sent first."""
     earlier = aliased(Delivery)
     waits = and_(
@@ -280,13 +280,13 @@ def _in_turn() -> ColumnElement[bool]:
     return ~exists(select(earlier.number).where(waits))
 
 
-def _free_again(session: Session, hook: Webhook, now: float) -> None:
+def _end_lease(session: Session, hook: Webhook, now: float) -> None:
     """End the lease of a webhook.
 
     The webhook is due again with its first delivery that does not wait for another.
     """
     session.flush()
-    query = select(Delivery.next_at).where(Delivery.webhook_id == hook.id, WAITS, _in_turn())
+    query = select(Delivery.next_at).where(Delivery.webhook_id == hook.id, WAITS, _is_in_turn())
     hook.due_at = session.scalar(query.order_by(Delivery.next_at).limit(1))
     hook.lease_until = None
     hook.served_at = now

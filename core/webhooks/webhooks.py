@@ -140,7 +140,7 @@ def change_webhook(
             row.events if (events := patch.get("events")) is None else _check_events(events)
         )
         if "model" in patch:
-            row.model_id = _model_of(session, actor, row, patch["model"])
+            row.model_id = _find_only_model(session, actor, row, patch["model"])
         if (enabled := patch.get("enabled")) is not None:
             _set_enabled(session, row, enabled, now)
         session.flush()
@@ -202,8 +202,8 @@ def send_test(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
         waiting = session.scalars(select(Delivery).where(*mine).limit(1)).one_or_none()
         if waiting is None:
             require_room(session, row)
-            waiting = deliveries.add_for_webhook(
-                session, row, TEST, deliveries.test_payload(row, now), now
+            waiting = deliveries.add_webhook_delivery(
+                session, row, TEST, deliveries.build_test_payload(row, now), now
             )
         record_action(session, actor, Entry("webhook.test", row.id, {}, model=row.model_id), now)
         return build_delivery_detail(actor, waiting)
@@ -242,7 +242,7 @@ def require_room(session: Session, row: Webhook) -> None:
     Raises:
         TooManyRequests: too many are waiting.
     """
-    if deliveries.count_pending(session, row.owner_id) >= deliveries.MAX_PENDING:
+    if deliveries.count_pending_deliveries(session, row.owner_id) >= deliveries.MAX_PENDING:
         raise TooManyRequests(
             f"{deliveries.MAX_PENDING} deliveries of yours wait, the most that may: repair or "
             "disable the receivers that do not answer. GET /v1/webhooks shows how many wait at "
@@ -271,12 +271,14 @@ def build_responses(session: Session, rows: Sequence[Webhook]) -> list[WebhookOu
     )
     names = {id_: name for id_, name in session.execute(of)}
     return [
-        _to_json(row, names.get(row.model_id or ""), waiting.get(row.id, 0), last.get(row.id))
+        _webhook_to_json(
+            row, names.get(row.model_id or ""), waiting.get(row.id, 0), last.get(row.id)
+        )
         for row in rows
     ]
 
 
-def _to_json(
+def _webhook_to_json(
     row: Webhook, model_name: str | None, pending: int, last: Delivery | None
 ) -> WebhookOut:
     state = (
@@ -347,7 +349,7 @@ def _check_events(events: Sequence[str]) -> list[str]:
     return [event for event in EVENTS if event in events]
 
 
-def _model_of(session: Session, actor: Actor, row: Webhook, model: str | None) -> str | None:
+def _find_only_model(session: Session, actor: Actor, row: Webhook, model: str | None) -> str | None:
     """Return the id of the only model that a webhook is notified of; None for all models."""
     if model is None:
         return None

@@ -35,7 +35,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
     """A service whose jobs use one thread."""
-    with service.running(tmp_path_factory.mktemp("service"), {"PERENNIAL_THREADS": "1"}) as found:
+    with service.run_service(
+        tmp_path_factory.mktemp("service"), {"PERENNIAL_THREADS": "1"}
+    ) as found:
         yield found
 
 

@@ -12,7 +12,7 @@ import stub
 
 from perennial import types
 from perennial.pack.errors import ExtraMissing
-from perennial.shapes import read_as
+from perennial.shapes import convert_from_json
 
 METRICS: dict[str, Any] = {
     **sample_answers.sample_answer("GET", "/v1/models/birds/metrics"),
@@ -25,7 +25,7 @@ METRICS: dict[str, Any] = {
 
 
 def test_metrics_are_a_matrix_of_versions_and_tasks() -> None:
-    frame = read_as(types.Metrics, METRICS).to_pandas()
+    frame = convert_from_json(types.Metrics, METRICS).to_pandas()
     assert (frame.index.name, frame.columns.name) == ("version", "task")
     assert list(frame.index) == [0, 1, 2] and list(frame.columns) == [1, 2]
     assert frame.loc[2].to_list() == [0.25, 1.0]
@@ -35,7 +35,7 @@ def test_metrics_are_a_matrix_of_versions_and_tasks() -> None:
 
 def test_metrics_of_nothing_are_an_empty_matrix() -> None:
     empty = {**METRICS, "rows": [], "columns": [], "accuracy_matrix": []}
-    assert read_as(types.Metrics, empty).to_pandas().shape == (0, 0)
+    assert convert_from_json(types.Metrics, empty).to_pandas().shape == (0, 0)
 
 
 def test_predictions_are_a_row_for_each_image() -> None:
@@ -47,7 +47,7 @@ def test_predictions_are_a_row_for_each_image() -> None:
         "engine": None,
         "predictions": [right, {"name": "b", "error": said}],
     }
-    frame = read_as(types.Predict, answer).to_pandas()
+    frame = convert_from_json(types.Predict, answer).to_pandas()
     assert list(frame.columns) == ["name", "label", "probability", "sure", "probabilities", "error"]
     assert list(frame["name"]) == ["a", "b"] and frame["label"][0] == "cat.x"
     assert frame["probabilities"][0] == {"cat.x": 0.5} and frame["error"][1] == "It is no image."
@@ -55,7 +55,7 @@ def test_predictions_are_a_row_for_each_image() -> None:
 
 def test_a_comparison_is_a_row_for_each_class() -> None:
     answer = sample_answers.sample_answer("GET", "/v1/models/birds/compare")
-    found = read_as(types.Compare, answer)
+    found = convert_from_json(types.Compare, answer)
     assert list(found.to_pandas()["label"]) == [one.label for one in found.classes]
 
 
@@ -88,7 +88,7 @@ def test_an_empty_list_has_its_columns() -> None:
 def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'perennial-client\[pandas\]'"):
-        read_as(types.Metrics, METRICS).to_pandas()
+        convert_from_json(types.Metrics, METRICS).to_pandas()
 
 
 def test_an_answer_that_is_shown_asks_for_no_other_library(tmp_path: Path) -> None:

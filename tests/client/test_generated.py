@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perennial import types
-from perennial.shapes import read_as
+from perennial.shapes import convert_from_json
 from tools import client_sync, client_types, command_line
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def test_the_client_knows_the_formats_of_all_readers() -> None:
 
 def test_a_union_becomes_the_shape_that_fits() -> None:
     said = {"code": "image-invalid", "detail": "It is no image."}
-    found = read_as(
+    found = convert_from_json(
         types.Predict,
         {
             "version": 1,
@@ -76,7 +76,7 @@ def test_a_union_becomes_the_shape_that_fits() -> None:
 
 
 def test_names_that_python_keeps_for_itself_are_written_back() -> None:
-    found = read_as(types.UnmeasuredClass, {"task": 1, "class": "owl"})
+    found = convert_from_json(types.UnmeasuredClass, {"task": 1, "class": "owl"})
     assert found.class_ == "owl"
     assert found.to_dict() == {"task": 1, "class": "owl"}
 

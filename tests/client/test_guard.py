@@ -17,7 +17,7 @@ from sample_answers import sample_answer
 
 import perennial
 from perennial import BadAnswer, types
-from perennial.bars import shown_job, shown_transfer
+from perennial.bars import open_job_bar, open_transfer_bar
 from perennial.guard import (
     api_path,
     header_number,
@@ -28,7 +28,7 @@ from perennial.guard import (
     shell_word,
     whole_number,
 )
-from perennial.shapes import read_as
+from perennial.shapes import convert_from_json
 from perennial.text import escape_controls, one_line
 from perennial.words import replace_by_commands
 
@@ -187,9 +187,11 @@ def test_a_bar_shows_what_a_service_says_as_text(monkeypatch: pytest.MonkeyPatch
         "outcome": None,
     }
     waiting = {**job, "waiting_for": {"detail": hostile}}
-    with shown_job(progress=True) as show, shown_transfer(hostile, progress=True) as move:
-        show(read_as(types.Job, {**job, "progress": {**job["progress"], "phase": hostile}}))
-        show(read_as(types.Job, waiting))
+    with open_job_bar(progress=True) as show, open_transfer_bar(hostile, progress=True) as move:
+        show(
+            convert_from_json(types.Job, {**job, "progress": {**job["progress"], "phase": hostile}})
+        )
+        show(convert_from_json(types.Job, waiting))
         assert move is not None
         move(1, 2)
     text = shown.getvalue()

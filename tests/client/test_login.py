@@ -98,7 +98,7 @@ def test_an_empty_answer_takes_the_address_that_was_kept(
 )
 @pytest.mark.parametrize("base", ["https://perennial.example", "http://127.0.0.1:8000/below/it"])
 def test_the_address_of_a_page_is_that_of_its_service(base: str, text: str) -> None:
-    assert config.checked_url(base + text) == base
+    assert config.parse_service_url(base + text) == base
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_the_address_of_a_page_is_that_of_its_service(base: str, text: str) -> N
 )
 def test_an_address_that_is_none_is_refused_with_or_without_a_page(url: str) -> None:
     with pytest.raises(ConfigError, match="no address of a service"):
-        config.checked_url(url)
+        config.parse_service_url(url)
 
 
 def test_login_takes_the_address_as_an_argument(service: stub.Stub) -> None:

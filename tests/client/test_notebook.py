@@ -18,7 +18,7 @@ from playwright.sync_api import Browser
 
 from perennial import Comparison, Perennial, types
 from perennial.notebook import bar_of_bytes
-from perennial.shapes import read_as
+from perennial.shapes import convert_from_json
 from tools import service
 
 PAYLOADS = (
@@ -95,7 +95,7 @@ def hostile(value: Any, payload: str) -> Any:
 @pytest.mark.parametrize("shown", SHOWN)
 def test_what_somebody_named_is_text_in_a_notebook(shown: str, payload: str) -> None:
     target, kind = SHOWN[shown]
-    answer = read_as(kind, hostile(sample_answers.sample_answer("GET", target), payload))
+    answer = convert_from_json(kind, hostile(sample_answers.sample_answer("GET", target), payload))
     content = answer._repr_html_()
     assert content is not None
     seen = Seen(content)
@@ -107,11 +107,11 @@ def test_what_somebody_named_is_text_in_a_notebook(shown: str, payload: str) -> 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_a_comparison_has_pictures_as_data_and_names_as_text(payload: str) -> None:
-    compare = read_as(
+    compare = convert_from_json(
         types.Compare, sample_answers.sample_answer("GET", "/v1/models/birds/compare")
     )
     page = sample_answers.sample_answer("GET", "/v1/models/birds/compare/images")
-    image = read_as(types.ComparedImage, hostile(page["items"][0], payload))
+    image = convert_from_json(types.ComparedImage, hostile(page["items"][0], payload))
     seen = Seen(Comparison(compare, [image, image], [PNG, PNG])._repr_html_())
     assert seen.tags <= TAGS and seen.attributes <= ATTRIBUTES and seen.open == 0
     assert seen.sources == [f"data:image/png;base64,{base64.b64encode(PNG).decode()}"] * 2
@@ -119,11 +119,11 @@ def test_a_comparison_has_pictures_as_data_and_names_as_text(payload: str) -> No
 
 
 def test_a_comparison_takes_no_picture_that_is_none() -> None:
-    compare = read_as(
+    compare = convert_from_json(
         types.Compare, sample_answers.sample_answer("GET", "/v1/models/birds/compare")
     )
     page = sample_answers.sample_answer("GET", "/v1/models/birds/compare/images")
-    image = read_as(types.ComparedImage, page["items"][0])
+    image = convert_from_json(types.ComparedImage, page["items"][0])
     for pictures in ([b"<svg onload=alert(1)>"], []):
         with pytest.raises(ValueError, match="PNG"):
             Comparison(compare, [image], pictures)
@@ -147,7 +147,7 @@ def test_a_bar_says_how_much_is_there(
 def test_an_answer_without_bounds_is_shown_within_some() -> None:
     model = sample_answers.sample_answer("GET", "/v1/models/birds")
     waits = [{**model["attention"][0], "detail": "<" * 100_000}] * 1000
-    content = read_as(
+    content = convert_from_json(
         types.Model, {**model, "description": "&" * 10_000_000, "attention": waits}
     )._repr_html_()
     assert content is not None and len(content) < 1_000_000
@@ -156,7 +156,7 @@ def test_an_answer_without_bounds_is_shown_within_some() -> None:
 
 def test_other_answers_are_shown_as_their_text() -> None:
     memory = sample_answers.sample_answer("GET", "/v1/models/birds/memory")
-    assert read_as(types.Memory, memory)._repr_html_() is None
+    assert convert_from_json(types.Memory, memory)._repr_html_() is None
 
 
 class Watched(NotebookClient):  # type: ignore[misc]  # it has no types

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perennial import PerennialError
-from perennial.cli.models.triton import lay_out
+from perennial.cli.models.triton import write_triton_folder
 
 CONFIG = {"onnx": {"inputs": {"images": {"dtype": "uint8", "shape": ["batch", 3, 32, 32]}}}}
 
@@ -25,7 +25,7 @@ def packed(folder: Path, labels: dict[str, list[str]], **files: bytes) -> Path:
 def test_the_graph_its_weights_and_the_labels_are_where_triton_looks(tmp_path: Path) -> None:
     labels = {"probabilities": ["cat", "owl"]}
     archive = packed(tmp_path, labels, model_onnx=b"graph", model_onnx_data=b"weights")
-    root = lay_out(archive, tmp_path / "models", "birds", 3)
+    root = write_triton_folder(archive, tmp_path / "models", "birds", 3)
     assert {
         str(file.relative_to(root)): file.read_bytes() for file in root.rglob("*") if file.is_file()
     } == {
@@ -47,7 +47,7 @@ def test_the_graph_its_weights_and_the_labels_are_where_triton_looks(tmp_path: P
 
 def test_every_head_of_the_task_scenario_is_an_output(tmp_path: Path) -> None:
     archive = packed(tmp_path, {"task_1": ["a", "b"], "task_2": ["c"]}, model_onnx=b"graph")
-    config = (lay_out(archive, tmp_path, "birds", 3) / "config.pbtxt").read_text()
+    config = (write_triton_folder(archive, tmp_path, "birds", 3) / "config.pbtxt").read_text()
     assert 'name: "task_1", data_type: TYPE_FP32, dims: [ 2 ]' in config
     assert 'name: "task_2", data_type: TYPE_FP32, dims: [ 1 ]' in config
 
@@ -55,4 +55,4 @@ def test_every_head_of_the_task_scenario_is_an_output(tmp_path: Path) -> None:
 def test_a_download_of_another_format_is_told(tmp_path: Path) -> None:
     archive = packed(tmp_path, {})
     with pytest.raises(PerennialError, match=r"no model\.onnx"):
-        lay_out(archive, tmp_path, "birds", 3)
+        write_triton_folder(archive, tmp_path, "birds", 3)

@@ -12,11 +12,11 @@ from sample_answers import sample_answer
 from terminal import record
 
 from perennial import BaseFailed, BaseUnavailable
-from perennial.bars import describe_progress, describe_time_left, share_done
+from perennial.bars import compute_share_done, describe_progress, describe_time_left
 from perennial.cli.batches import beat
 from perennial.cli.exits import Exit
 from perennial.cli.main import run
-from perennial.shapes import read_as
+from perennial.shapes import convert_from_json
 from perennial.types import Job
 
 JOB, FETCH = "job_01m8gq24d2kh81qs3r0nq9ya1t", "job_01m8gq24d2kh81qs3r0nq9ya1f"
@@ -173,7 +173,7 @@ def test_a_service_that_is_away_is_told_in_the_next_line(
     monkeypatch.setattr(beat, "EVERY_S", 0.05)
     said = ""
     with beat.JobLines() as lines:
-        lines(read_as(Job, job_of()))
+        lines(convert_from_json(Job, job_of()))
         lines.show_outage(40)
         while "not answered" not in said:
             said += capsys.readouterr().err
@@ -207,7 +207,10 @@ def test_a_job_is_told_in_a_few_words(values: dict[str, Any], words: str) -> Non
         if "progress" in values
         else found["progress"]
     )
-    assert describe_progress(read_as(Job, {**found, **values, "progress": progress})) == words
+    assert (
+        describe_progress(convert_from_json(Job, {**found, **values, "progress": progress}))
+        == words
+    )
 
 
 def test_a_job_of_an_older_service_has_the_share_of_its_phase() -> None:
@@ -215,8 +218,8 @@ def test_a_job_of_an_older_service_has_the_share_of_its_phase() -> None:
     progress = {
         name: value for name, value in found["progress"].items() if name not in ("done", "left_s")
     }
-    job = read_as(Job, {**found, "progress": progress})
-    assert (share_done(job), describe_time_left(job)) == (0.3, "")
+    job = convert_from_json(Job, {**found, "progress": progress})
+    assert (compute_share_done(job), describe_time_left(job)) == (0.3, "")
 
 
 @pytest.mark.parametrize(

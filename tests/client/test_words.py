@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from perennial.shapes import read_as
+from perennial.shapes import convert_from_json
 from perennial.types import BatchReport, Verdict
 from perennial.words import (
-    about_task,
     describe_compared,
     describe_failures,
+    describe_left_out,
     describe_unmeasured,
     format_duration,
-    left_out,
     replace_by_commands,
+    replace_task_requests,
 )
 
 SUSPECTS = (
@@ -33,7 +33,7 @@ SUSPECTS = (
 def test_a_finding_names_the_command_that_lists_its_images(
     model: str, task: int | None, told: str
 ) -> None:
-    assert about_task(SUSPECTS, model, task) == (
+    assert replace_task_requests(SUSPECTS, model, task) == (
         f"It looks like cat. Look at them: {told}, and pictures on the task's page."
     )
 
@@ -105,22 +105,22 @@ def test_what_there_is_no_command_for_stays_as_it_is(said: str) -> None:
 
 def test_files_that_could_not_be_used_are_named() -> None:
     found = [{"path": f"a/{number}.png", "reason": "is empty"} for number in range(5)]
-    report = read_as(BatchReport, {"rejected": found, "rejected_count": 5})
-    (said,) = left_out(report)
+    report = convert_from_json(BatchReport, {"rejected": found, "rejected_count": 5})
+    (said,) = describe_left_out(report)
     assert (
         said
         == "5 files could not be used: a/0.png (is empty); a/1.png (is empty); a/2.png (is empty), "
         "…"
     )
-    assert left_out(read_as(BatchReport, {})) == []
+    assert describe_left_out(convert_from_json(BatchReport, {})) == []
 
 
 def test_entries_of_a_table_that_were_left_out_are_named() -> None:
     found = [
         {"where": f"line {number} of t.csv", "reason": "names no image"} for number in range(2, 7)
     ]
-    report = read_as(BatchReport, {"bad_entries": found, "bad_entries_count": 1005})
-    (said,) = left_out(report)
+    report = convert_from_json(BatchReport, {"bad_entries": found, "bad_entries_count": 1005})
+    (said,) = describe_left_out(report)
     assert said.startswith(
         "1,005 entries of the label table left out: line 2 of t.csv: names no image; "
     )
@@ -153,7 +153,7 @@ UNMEASURED = {
 
 def gate_of(*checks: dict[str, Any], **more: Any) -> Any:
     """A version with a verdict, for its words alone."""
-    verdict = read_as(Verdict, {"passed": False, "checks": list(checks), **more})
+    verdict = convert_from_json(Verdict, {"passed": False, "checks": list(checks), **more})
     return SimpleNamespace(gate=verdict, parent=1)
 
 

@@ -84,7 +84,7 @@ def start_reader(folder: Path) -> Iterator[Reader]:
         for name in ("bird.png", "owl.jpg"):  # the service looks at bytes, not at names
             (folder / name).write_bytes(first.read(first.namelist()[0]))
     (folder / ".venv").symlink_to(sys.prefix)
-    with service.running(folder / "perennial-data", SETTINGS) as running:
+    with service.run_service(folder / "perennial-data", SETTINGS) as running:
         port = running.url.rpartition(":")[2]
         address = {"PERENNIAL_PORT": port, "PERENNIAL_URL": running.url}
         yield Reader(folder, running, {**os.environ, **environment(folder / "own"), **address})

@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from api.app import create_app
 from core.learning.catalogue import build_catalogue
-from core.recipe.resolve import resolve
+from core.recipe.resolve import resolve_recipe
 from core.settings import Settings
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -101,7 +101,7 @@ def test_the_recipe_of_a_method_can_be_sent(page: Path) -> None:
     method = recipe["method"] if isinstance(recipe["method"], str) else recipe["method"]["name"]
     assert pages()[method] == page
     scenario = build_catalogue()["methods"][method]["scenarios"][0]
-    assert resolve(build_catalogue(), scenario, recipe).recipe["method"]["name"] == method
+    assert resolve_recipe(build_catalogue(), scenario, recipe).recipe["method"]["name"] == method
 
 
 def test_every_field_of_a_recipe_has_a_row_with_default_and_range() -> None:

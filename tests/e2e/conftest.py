@@ -71,7 +71,7 @@ def running(
         "PERENNIAL_METRICS_PORT": str(metrics_port),
         "PROMETHEUS_MULTIPROC_DIR": str(tmp_path_factory.mktemp("figures")),
     }
-    with service.running(tmp_path_factory.mktemp("service"), settings) as found:
+    with service.run_service(tmp_path_factory.mktemp("service"), settings) as found:
         yield found
 
 

@@ -61,7 +61,7 @@ def follow(text: str, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def client(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rest]:
     """A client of a service of its own, which runs the copy."""
-    with service.running(
+    with service.run_service(
         tmp_path_factory.mktemp("service"), {"PERENNIAL_THREADS": "1"}, code=copy
     ) as found:
         yield Rest(found.url, found.key)

@@ -55,7 +55,7 @@ def client(code: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Res
     """The service of these sources: no other has the problem."""
     data = tmp_path_factory.mktemp("service")
     settings = {"PERENNIAL_THREADS": "1", "PYTHONPATH": str(code)}
-    with service.running(data, settings, code=code) as running:
+    with service.run_service(data, settings, code=code) as running:
         yield Rest(running.url, running.key)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.research.methods_http import learn_all, matrices, remarks, table
+from bench.research.methods_http import learn_all, render_matrices, render_remarks, render_table
 from perennial import types
 from tests.e2e import small
 from tests.e2e.small import WEEKS
@@ -65,7 +65,7 @@ def learn(client: Rest, model: str, week: int, **options: Json) -> Json:
 def test_methods_of_every_family_learn_and_are_measured(
     client: Rest, chosen: list[types.Method], learned: Learned
 ) -> None:
-    print("\n" + table(learned) + "\n\n" + matrices(learned))
+    print("\n" + render_table(learned) + "\n\n" + render_matrices(learned))
     names = {model.recipe.method.name for model, _ in learned}
     assert names == {method.name for method in chosen} >= set(FAMILIES)
     for model, metrics in learned:
@@ -162,7 +162,7 @@ def test_a_version_stores_the_images_that_its_task_brought_and_shares_the_others
 
 
 def test_the_benchmark_shows_what_the_service_says(client: Rest) -> None:
-    said = remarks(client, recipe=QUICK, usual=MLP)
+    said = render_remarks(client, recipe=QUICK, usual=MLP)
     assert "weak in the class scenario" in said and "does not work in the data scenario" in said
     assert "from ewc-online to er: nothing is taken over" in said
 

@@ -168,7 +168,7 @@ def judge(
 @pytest.mark.campaign
 def test_a_small_service_comes_back_from_its_backup(tmp_path: Path, receiver: Receiver) -> None:
     data, saved, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
-    with service.running(data, SETTINGS) as running:
+    with service.run_service(data, SETTINGS) as running:
         client = Rest(running.url, running.key)
         hook = client.webhooks.create(f"{receiver.url}/", events=["export.ready"])
         job = at_work(client)
@@ -180,7 +180,7 @@ def test_a_small_service_comes_back_from_its_backup(tmp_path: Path, receiver: Re
     copied = f"sqlite:///{again / 'perennial.db'}"
     wanted = versions(copied)
     assert state(copied, job) == ("running", True)
-    with service.running(again, SETTINGS) as running:
+    with service.run_service(again, SETTINGS) as running:
         client = Rest(running.url, running.key)
         assert running.key == (saved / "admin-key").read_text().strip()
         sent = client.webhooks.test(hook.id)

@@ -17,7 +17,7 @@ import postgresql
 import pytest
 from sqlalchemy import Float, column, table, update
 
-from core.database.migrate import find_head
+from core.database.migrate import find_head_revision
 from core.database.session import Database
 from core.database.tables import Table
 from tests.e2e import small
@@ -50,7 +50,7 @@ def running(
             environment = {**os.environ, **settings, "PERENNIAL_DATA_DIR": str(data)}
             code = "from tools.commands import migrate; migrate()"
             subprocess.run([sys.executable, "-c", code], env=environment, check=True)
-        with service.running(data, settings) as found:
+        with service.run_service(data, settings) as found:
             yield found
     finally:
         if dialect == "postgresql":
@@ -81,7 +81,7 @@ def standings(client: Rest, model: str) -> list[str]:
 
 
 def test_a_copy_of_the_database_lies_beside_it(running: service.Service) -> None:
-    assert len(list(running.data_dir.glob(f"before-{find_head()}.*"))) == 1
+    assert len(list(running.data_dir.glob(f"before-{find_head_revision()}.*"))) == 1
 
 
 def test_everything_is_listed_as_it_was_left(client: Rest) -> None:

@@ -159,7 +159,7 @@ class Backend:
 
     def act(self, job_id: str, action: str) -> None:
         """Cancel, pause or resume a job."""
-        jobs.apply_action(self.db, self.actor, job_id, Action(action))
+        jobs.apply_job_action(self.db, self.actor, job_id, Action(action))
 
     # Workers, and what is done to them.
 

@@ -54,7 +54,7 @@ def seeded() -> Iterator[Path]:
     """A data directory of a service that has run, with a model and a waiting batch."""
     with tempfile.TemporaryDirectory(prefix="odd-") as folder:
         seed = Path(folder) / "seed"
-        with service.running(seed, QUIET) as found, client(found.url, found.key) as http:
+        with service.run_service(seed, QUIET) as found, client(found.url, found.key) as http:
             require(http.post("/v1/models", json=MODEL).status_code == 201)
         yield seed
 
@@ -188,7 +188,7 @@ def full_disk(seed: Path) -> Told:
         shutil.copytree(
             seed, disk, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock")
         )
-        with service.running(disk, settings) as found, client(found.url, found.key) as http:
+        with service.run_service(disk, settings) as found, client(found.url, found.key) as http:
             require(http.post("/v1/models", json={**MODEL, "name": "other"}).status_code == 201)
             sent = http.post("/v1/models/other/tasks", content=archive(0, per_class=300))
             require(sent.status_code == 202, sent.text)
@@ -273,7 +273,7 @@ def clock(seed: Path) -> Told:
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }  # fmt: skip
     ends: list[str] = []
-    with service.running(folder, {**QUIET, **moved, "PERENNIAL_LEASE_S": "6"}) as found:
+    with service.run_service(folder, {**QUIET, **moved, "PERENNIAL_LEASE_S": "6"}) as found:
         with client(found.url, found.key) as http:
             for number, offset in enumerate((f"+{400 * DAY_S}", f"-{400 * DAY_S}", "+0")):
                 recipe = {"Perennial-Recipe": json.dumps({"epochs": 200})}
@@ -308,7 +308,7 @@ def keys(seed: Path) -> Told:
     """
     told: Told = []
     with (
-        service.running(copied(seed, "keys"), QUIET) as found,
+        service.run_service(copied(seed, "keys"), QUIET) as found,
         client(found.url, found.key) as admin,
     ):
         host = found.url.removeprefix("http://")

@@ -110,7 +110,7 @@ def contents(api: KilledApi, upload: str) -> bytes:
     db = Database(api.settings.resolved_database_url)
     actor: Any = Actor("own_any", None, "admin")
     try:
-        whole = whole_uploads.find_whole(db, actor, upload)
+        whole = whole_uploads.find_whole_upload(db, actor, upload)
         return b"".join(whole_uploads.read_contents(db, open_store(api.settings), actor, whole))
     finally:
         db.close()

@@ -46,13 +46,13 @@ def test_every_row_stays_as_it_is_and_the_schema_is_that_of_a_new_database(
     before = read_tables(former)
     assert {table for table, rows in before.items() if rows} >= FILLED
     migrate.upgrade_schema(former)
-    migrate.require_current(former)
+    migrate.require_current_schema(former)
     for model in before["models"]:
         model["problem"] = None  # classification, see migration 0002
     assert read_tables(former) == before
     migrate.upgrade_schema(empty)
     assert _without_casts(read_schema(former)) == _without_casts(read_schema(empty))
-    assert read_rows(former, "SELECT * FROM alembic_version") == [(migrate.find_head(),)]
+    assert read_rows(former, "SELECT * FROM alembic_version") == [(migrate.find_head_revision(),)]
 
 
 def _without_casts(schema: Schema) -> Schema:
@@ -99,7 +99,7 @@ def test_a_copy_that_fails_leaves_the_database_as_it_was(
     assert migrate.read_revision(former) == "0035"
     assert not list(tmp_path.glob("others/*"))
     migrate.upgrade_schema(former)
-    migrate.require_current(former)
+    migrate.require_current_schema(former)
 
 
 def test_a_dump_that_fails_says_why(former: Database, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_the_password_is_not_an_argument_of_pg_dump(
 
 
 @pytest.mark.parametrize("revision", ["0001", "0012", "0034"])
-@pytest.mark.parametrize("check", [migrate.require_current, migrate.upgrade_schema])
+@pytest.mark.parametrize("check", [migrate.require_current_schema, migrate.upgrade_schema])
 def test_older_data_is_refused_with_the_commit_to_go_through(
     former: Database, check: Callable[[Database], object], revision: str
 ) -> None:
@@ -149,7 +149,7 @@ def test_older_data_is_refused_with_the_commit_to_go_through(
 
 def test_a_process_names_the_command_that_brings_the_former_data_over(former: Database) -> None:
     with pytest.raises(SchemaOutdated, match=r"is 0035, .* run `perennial migrate` first"):
-        migrate.require_current(former)
+        migrate.require_current_schema(former)
 
 
 @pytest.fixture
@@ -168,12 +168,12 @@ def test_the_command_copies_and_brings_over(
 ) -> None:
     arguments = [] if is_copied else ["--no-backup"]
     migrate_command.main(arguments, standalone_mode=False)
-    migrate.require_current(former)
+    migrate.require_current_schema(former)
     found = [path for path in settings.data_dir.iterdir() if path.name.startswith("before-")]
     assert len(found) == is_copied
     output = capsys.readouterr().out
     assert ("was copied to" in output) == is_copied
-    assert f"The tables are at revision {migrate.find_head()}." in output
+    assert f"The tables are at revision {migrate.find_head_revision()}." in output
 
 
 def test_alembic_copies_and_brings_over(
@@ -181,8 +181,8 @@ def test_alembic_copies_and_brings_over(
 ) -> None:
     monkeypatch.setattr("logging.config.fileConfig", lambda *_, **__: None)
     alembic.config.main(["-c", str(ROOT / "alembic.ini"), "upgrade", "head"])
-    migrate.require_current(former)
-    assert list(settings.data_dir.glob(f"before-{migrate.find_head()}.*"))
+    migrate.require_current_schema(former)
+    assert list(settings.data_dir.glob(f"before-{migrate.find_head_revision()}.*"))
 
 
 def test_alembic_refuses_older_data_in_a_sentence(
@@ -198,6 +198,6 @@ def test_a_start_of_the_embedded_size_copies_and_brings_over(
     former: Database, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     setup.prepare_service(settings)
-    migrate.require_current(former)
-    assert list(settings.data_dir.glob(f"before-{migrate.find_head()}.*"))
+    migrate.require_current_schema(former)
+    assert list(settings.data_dir.glob(f"before-{migrate.find_head_revision()}.*"))
     assert "was copied to" in capsys.readouterr().err

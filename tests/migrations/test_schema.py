@@ -32,7 +32,7 @@ def test_the_migrations_make_exactly_the_tables_of_the_code(
 ) -> None:
     for _ in range(2):  # the second time changes nothing
         migrate.upgrade_schema(empty)
-        migrate.require_current(empty)
+        migrate.require_current_schema(empty)
     with databases.open_database(
         databases.create(dialect, tmp_path / "of-the-code")
     ) as of_the_code:
@@ -89,7 +89,7 @@ def test_the_partial_unique_indexes_are_there(database: Database) -> None:
 
 def test_the_head_that_is_read_as_text_is_the_head_that_alembic_sees() -> None:
     scripts = ScriptDirectory(str(ROOT / "migrations"))
-    assert migrate.find_head() == scripts.get_current_head()
+    assert migrate.find_head_revision() == scripts.get_current_head()
     written = "revision = '0002'\ndown_revision = '0001'\n"  # as the template writes it
     single = migrate._REVISION.findall(written)
     assert single == [("revision", "0002"), ("down_revision", "0001")]
@@ -97,10 +97,10 @@ def test_the_head_that_is_read_as_text_is_the_head_that_alembic_sees() -> None:
 
 def test_an_empty_database_names_the_command(empty: Database) -> None:
     with pytest.raises(SchemaOutdated, match="perennial migrate"):
-        migrate.require_current(empty)
+        migrate.require_current_schema(empty)
 
 
-@pytest.mark.parametrize("check", [migrate.require_current, migrate.upgrade_schema])
+@pytest.mark.parametrize("check", [migrate.require_current_schema, migrate.upgrade_schema])
 def test_a_newer_schema_is_refused_and_stays(
     empty: Database, check: Callable[[Database], object]
 ) -> None:
@@ -142,7 +142,7 @@ def test_starts_at_the_same_moment_migrate_once(empty: Database) -> None:
     )
     starts = [subprocess.Popen([sys.executable, "-c", code, empty.url], cwd=ROOT) for _ in range(2)]
     assert [start.wait() for start in starts] == [0, 0]
-    migrate.require_current(empty)
+    migrate.require_current_schema(empty)
 
 
 def test_the_command_line_upgrades_and_makes_the_store(
@@ -157,7 +157,7 @@ def test_the_command_line_upgrades_and_makes_the_store(
         for command in (["upgrade", "head"], ["check"], ["downgrade", "base"]):
             alembic.config.main(["-c", str(ROOT / "alembic.ini"), *command])
             if command[0] == "upgrade":
-                migrate.require_current(db)
+                migrate.require_current_schema(db)
                 assert (tmp_path / "data" / "store").is_dir()
         assert tables(db) == set()
     finally:

@@ -177,7 +177,10 @@ def main() -> None:
         "--attack", action="append", choices=[attack.__name__ for attack in ATTACKS]
     )
     asked = parser.parse_args().attack
-    with tempfile.TemporaryDirectory() as folder, service.running(Path(folder) / "data") as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.run_service(Path(folder) / "data") as running,
+    ):
         for attack in ATTACKS:
             if asked is None or attack.__name__ in asked:
                 print(f"{attack.__name__}: {attack(running)}", flush=True)

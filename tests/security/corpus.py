@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import httpx2
 
-from core.bases.expected_base import expected_base
+from core.bases.expected_base import load_expected_base
 from core.ingest.limits import Limits
 from core.settings import Settings
 from perennial import ArchiveRejected
@@ -113,7 +113,7 @@ def run(data_dir: Path, chosen: list[Case], *, full: bool = False) -> Report:
     settings = dict(SETTINGS)
     if full:
         settings["PERENNIAL_MAX_BODY_BYTES"] = str(4 << 30)
-    with service.running(data_dir, settings) as running:
+    with service.run_service(data_dir, settings) as running:
         return attack(running, chosen, full=full)
 
 
@@ -233,7 +233,7 @@ def _end_job(client: Rest) -> None:
 
 def _bases(client: Rest, data_dir: Path, report: Report) -> None:
     """A base that fits and is full of NaN or infinity is refused; a sound one is taken."""
-    expected = expected_base(
+    expected = load_expected_base(
         Settings(data_dir=data_dir),
         client.get("/v1/models/target")["architecture"],
         client.get("/v1/models/target")["image"],

@@ -22,7 +22,7 @@ from core.errors import ImageInvalid, PerennialError
 from core.files.safetensors_header import parse_header
 from core.ingest import images
 from core.ingest.decoding.resizing import Resizing
-from core.ingest.inspect import check_size, open_read_only
+from core.ingest.inspect import check_archive_size, open_read_only
 from core.ingest.limits import Limits
 from core.ingest.members import Damaged, SizeMismatch
 from core.ingest.members import read_member as read_member
@@ -65,7 +65,7 @@ def archive(data: bytes) -> None:
     """
     reader = get_reader(detect_format(data[:SNIFF_BYTES], None))
     with _file(data) as fd, TemporaryDirectory() as scratch:
-        check_size(fd, LIMITS)
+        check_archive_size(fd, LIMITS)
         listed, source = reader.open(fd, Path(f"/proc/self/fd/{fd}"), LIMITS, Path(scratch))
         found = listed.laid_out(LIMITS)
         with open_read_only(source) as unpacked:

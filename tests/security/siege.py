@@ -268,7 +268,7 @@ def large(folder: Path) -> Iterator[tuple[str, str]]:
 @contextmanager
 def small(folder: Path) -> Iterator[tuple[str, str]]:
     """The embedded service: address and admin key."""
-    with service.running(folder / "data", {"PERENNIAL_THREADS": "1"}) as running:
+    with service.run_service(folder / "data", {"PERENNIAL_THREADS": "1"}) as running:
         yield running.url, running.key
 
 

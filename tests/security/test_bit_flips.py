@@ -125,7 +125,7 @@ def _rows(db: Database, number: int, base: str, train: str, archive: str, sha256
 
 def marked(client: TestClient) -> set[str]:
     with _database(client).read() as session:
-        return {row.key for row in damage.list_marks(session, 1000)}
+        return {row.key for row in damage.list_damage_marks(session, 1000)}
 
 
 def offered(client: TestClient) -> set[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import ImageInvalid, PerennialError
-from core.files.safetensors_header import check_expected, read_header
+from core.files.safetensors_header import check_expected_tensors, read_header
 from core.ingest import images
 from core.ingest.inspect import inspect_archive
 from core.ingest.limits import Limits
@@ -58,7 +58,7 @@ def test_hostile_weights_are_refused_in_few_words(case: Case, tmp_path: Path) ->
     path = tmp_path / "base"
     path.write_bytes(case.body())  # type: ignore[arg-type]
     with pytest.raises(PerennialError) as caught:
-        check_expected(read_header(path), EXPECTED)
+        check_expected_tensors(read_header(path), EXPECTED)
     assert caught.value.code == "base-invalid"
     assert caught.value.detail.isprintable() and len(caught.value.detail) < 700
     assert sum(len(field["field"]) for field in caught.value.fields) < 10_000

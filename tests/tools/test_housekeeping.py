@@ -107,7 +107,7 @@ def test_check_tells_what_the_scrub_found_damaged_and_repair_takes_the_mark_of_w
     place.store.delete(other)
     assert housekeeping.main(["check", "--repair"]) == 1
     with place.db.read() as session:
-        assert [row.key for row in damage.list_marks(session, 9)] == [other]
+        assert [row.key for row in damage.list_damage_marks(session, 9)] == [other]
 
 
 def test_a_dry_run_tells_and_a_sweep_removes(

@@ -81,7 +81,7 @@ def test_the_line_starts_at_the_newer_version_and_ends_at_the_older_one(tmp_path
     old, new = read(
         download(tmp_path, "old.zip", before, RESNET), download(tmp_path, "new.zip", after, RESNET)
     )
-    built = review.build(new)
+    built = review.build_network(new)
     walked = []
     for point in review.measure_points(
         built, new.tensors, review.find_line_end(old, new), [], None
@@ -151,7 +151,9 @@ def test_the_line_of_a_linearised_version_lies_in_its_displacement(tmp_path: Pat
     old = download(tmp_path, "old.zip", before, RESNET, network=before.describe())
     new = download(tmp_path, "new.zip", after, RESNET, network=after.describe())
     start, end = read(new)[0].tensors, review.find_line_end(*read(old, new))
-    walked = list(review.measure_points(built := review.build(read(new)[0]), start, end, [], None))
+    walked = list(
+        review.measure_points(built := review.build_network(read(new)[0]), start, end, [], None)
+    )
     assert len(walked) == 51
     for name, tensor in built.state_dict().items():
         if name.startswith("displacement."):

@@ -19,7 +19,10 @@ def test_a_service_that_ends_is_reported_without_the_output_of_earlier_ones(tmp_
     data = tmp_path / "data"
     data.mkdir()
     (data / "service.log").write_text("Another service is in the way.\n")
-    with pytest.raises(service.NotReady) as refused, service.running(data, code=tmp_path / "code"):
+    with (
+        pytest.raises(service.NotReady) as refused,
+        service.run_service(data, code=tmp_path / "code"),
+    ):
         pass
     assert str(refused.value).endswith("The end of its log:\nThe disk is full.\n")
 

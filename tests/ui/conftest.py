@@ -166,7 +166,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The service, its model and the paths of its pages, by name."""
     folder = tmp_path_factory.mktemp("site")
     with (
-        service.running(folder, SETTINGS) as running,
+        service.run_service(folder, SETTINGS) as running,
         receivers.running() as receiver,
         Perennial(running.key, base_url=running.url) as client,
     ):

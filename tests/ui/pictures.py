@@ -212,7 +212,7 @@ def main() -> None:
     chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
     with (
         tempfile.TemporaryDirectory() as folder,
-        service.running(Path(folder)) as running,
+        service.run_service(Path(folder)) as running,
         Perennial(running.key, base_url=running.url) as client,
         sync_playwright() as playwright,
     ):

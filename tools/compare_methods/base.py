@@ -85,7 +85,7 @@ def _load_packaged(name: str) -> Base:
 
 
 def _load_imagenet(scratch: Path) -> Base:
-    problem = imagenet_base.find_problem()
+    problem = imagenet_base.find_base_problem()
     if problem:
         raise _build_error(problem)
     file = scratch / "base.safetensors"

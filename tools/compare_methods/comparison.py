@@ -95,7 +95,7 @@ def serve_embedded() -> Iterator[Perennial]:
     """Start a service in a temporary folder, independent of any other service of this machine."""
     with (
         tempfile.TemporaryDirectory(prefix="perennial-compare-") as folder,
-        service.running(Path(folder) / "data", inherits_settings=False) as running,
+        service.run_service(Path(folder) / "data", inherits_settings=False) as running,
         Perennial(running.key, base_url=running.url) as client,
     ):
         yield client

@@ -5,8 +5,8 @@ from pathlib import Path
 from perennial.pack import PackError
 from perennial.pack.errors import LeavesFolder
 from perennial.pack.images import Image, Images
-from perennial.pack.kinds import ARCHIVE, KINDS, kind_of
-from perennial.pack.labels import require_valid
+from perennial.pack.kinds import ARCHIVE, KINDS, detect_kind
+from perennial.pack.labels import require_valid_labels
 from tools.compare_methods.errors import CannotCompare
 
 
@@ -42,7 +42,7 @@ def open_folder(folder: Path) -> Photos:
         CannotCompare: the folder has no layout that the client can submit.
     """
     try:
-        kind = kind_of(folder)
+        kind = detect_kind(folder)
         if kind == ARCHIVE:
             raise CannotCompare(
                 f"{folder} is an archive. A comparison takes a folder with a folder of images for "
@@ -51,7 +51,7 @@ def open_folder(folder: Path) -> Photos:
         images = KINDS[kind](folder)
         # Removes images that cannot be read, so that they are not drawn into the split.
         images.collect_sizes()
-        require_valid(images.rows, images.origin)
+        require_valid_labels(images.rows, images.origin)
     except LeavesFolder as error:
         raise CannotCompare(
             f"{error.found} A comparison reads only what is in the folder: replace links by copies "

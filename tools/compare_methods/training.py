@@ -46,7 +46,7 @@ class Trainer:
 
         BatchNorm works badly with a small last batch.
         """
-        return torch.randperm(count, generator=self._generator).tensor_split(batches_of(count))
+        return torch.randperm(count, generator=self._generator).tensor_split(count_batches(count))
 
     def step(self, pixels: Pixels, labels: Labels) -> None:
         """Learn from uint8 [B, S, S, C] and int64 [B]."""
@@ -67,14 +67,14 @@ class Trainer:
         return shifted.contiguous(memory_format=torch.channels_last)
 
 
-def batches_of(count: int) -> int:
+def count_batches(count: int) -> int:
     """Return the number of batches of an epoch of `count` images."""
     return max(1, round(count / BATCH))
 
 
 def train_network(network: Network, inputs: Inputs, images: Images, epochs: int, seed: int) -> None:
     """Train all weights of a network on images."""
-    trainer = Trainer(network, inputs, epochs, batches_of(len(images)), seed)
+    trainer = Trainer(network, inputs, epochs, count_batches(len(images)), seed)
     for _ in range(epochs):
         for index in trainer.draw_batches(len(images)):
             # In the order of the file: its rows are mapped into memory and read from disk.

@@ -169,7 +169,7 @@ class Attempt:
                     self._fail("data", error.detail)
                 except OSError as error:
                     # A full disk is not the job's fault, and another worker may have room.
-                    if disk.is_full(error):
+                    if disk.is_disk_full_error(error):
                         self._give_back("disk", f"The worker's disk is full: {error}")
                         return
                     log.exception("attempt failed")
@@ -221,7 +221,7 @@ class Attempt:
         settings = tools.settings
         left_s = self._left_s()
         bound = settings.job_bytes
-        on_cpu = _on_cpu(settings, claim)
+        on_cpu = _is_on_cpu(settings, claim)
         recorder = Recorder(tools.db, tools.store, claim)
         if tools.device_warning is not None:
             recorder.record([LogEvent(level="warning", message=tools.device_warning)])
@@ -490,6 +490,6 @@ def _count_end(outcome: str, cause: str = "") -> None:
     telemetry.ATTEMPTS.labels(outcome, cause).inc()
 
 
-def _on_cpu(settings: Settings, claim: Claim) -> bool:
+def _is_on_cpu(settings: Settings, claim: Claim) -> bool:
     device = settings.device if claim.device == "auto" else claim.device
     return device == "cpu" or (device == "auto" and not machine.has_cuda())

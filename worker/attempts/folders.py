@@ -62,7 +62,7 @@ class WorkFolder:
             if fd is None:
                 time.sleep(_RETRY_S)
             self.lock_fd = fd
-        identity = read_identity(os.getpid())
+        identity = read_process_identity(os.getpid())
         if identity is not None:
             os.write(self.lock_fd, json.dumps(identity).encode())
 
@@ -98,7 +98,7 @@ class WorkFolder:
             self.lock_fd = None
 
 
-def read_identity(pid: int) -> Identity | None:
+def read_process_identity(pid: int) -> Identity | None:
     """Return the identity of a running process.
 
     Return None if it does not run, or the system cannot tell.
@@ -127,12 +127,15 @@ def _is_dead(fd: int) -> bool:
         owner: Identity = json.loads(os.pread(fd, 4096, 0))
     except ValueError:
         return False  # it died before it wrote its identity, and therefore before it claimed a job
-    own_identity = read_identity(os.getpid())
+    own_identity = read_process_identity(os.getpid())
     if own_identity is None or owner["boot"] != own_identity["boot"]:
         return False
     # In another PID namespace, as in another container, the number would mean another process; the
     # lock suffices.
-    return owner["namespace"] != own_identity["namespace"] or read_identity(owner["pid"]) != owner
+    return (
+        owner["namespace"] != own_identity["namespace"]
+        or read_process_identity(owner["pid"]) != owner
+    )
 
 
 def _try_lock(folder: Path) -> int | None:

@@ -28,7 +28,7 @@ def require_cuda_free() -> None:
         maps = Path("/proc/self/maps").read_text().splitlines()
     except OSError:  # not Linux, so there is no NVIDIA driver to protect either
         return
-    paths = find_cuda(maps, _open_files())
+    paths = find_open_cuda(maps, _open_files())
     if paths:
         raise CudaOpened(
             f"The process that forks jobs has opened CUDA ({', '.join(paths)}), so no job could "
@@ -38,7 +38,7 @@ def require_cuda_free() -> None:
         )
 
 
-def find_cuda(maps: Iterable[str], files: Iterable[str]) -> list[str]:
+def find_open_cuda(maps: Iterable[str], files: Iterable[str]) -> list[str]:
     """Return the CUDA libraries and devices that are open.
 
     Args:

@@ -35,7 +35,7 @@ _SHIM = ROOT / "core" / "learning" / "torchvision_import.py"
 
 
 @contextmanager
-def torch_checked(settings: Settings) -> Iterator[None]:
+def check_torch_meanwhile(settings: Settings) -> Iterator[None]:
     """Check the installed torch while the block runs.
 
     An error of the check replaces any error of the block, which may follow from it.

@@ -47,7 +47,7 @@ class Waiting:
     buttons: list[Button]
 
 
-def list_waiting(model: ModelOut) -> list[Waiting]:
+def list_waiting_items(model: ModelOut) -> list[Waiting]:
     """Return everything in a model that waits for a person."""
     return [
         Waiting(one, [_build_button(model, action) for action in one["actions"]])

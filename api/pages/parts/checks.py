@@ -26,7 +26,7 @@ _WORDS: dict[Check, str] = {
 }
 
 
-def describe_limits(gate: GateOut) -> list[str]:
+def describe_check_limits(gate: GateOut) -> list[str]:
     """Describe the enabled checks with their limits."""
     limits = {name: gate.get(name) for name in CHECKS}
     return [_WORDS[name].format(100 * limit) for name, limit in limits.items() if limit is not None]
@@ -37,7 +37,7 @@ def list_disabled_checks(model: ModelOut) -> list[str]:
     return [name for name in CHECKS if model["gate"].get(name) is None]
 
 
-def describe_checked(gate: Verdict | None) -> list[str]:
+def describe_gate_comparison(gate: Verdict | None) -> list[str]:
     """Describe the gate's comparison of a version in sentences; empty without such checks."""
     if gate is None:
         return []

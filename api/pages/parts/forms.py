@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from api.authentication import session
-from api.authentication.guard import declared_length, read_body
+from api.authentication.guard import read_body, read_declared_length
 from api.uploads.order import parse_recipe_override
 from core.contract.patch import RecipePatch
 from core.errors import Invalid, UnsupportedType
@@ -37,7 +37,7 @@ async def read_form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str
     """
     session.require_own_origin(request.scope)
     body = await read_body(
-        request.receive, MAX_BYTES, declared_length(request.headers.get("content-length"))
+        request.receive, MAX_BYTES, read_declared_length(request.headers.get("content-length"))
     )
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if body and kind != "application/x-www-form-urlencoded":

@@ -68,7 +68,7 @@ class Heat:
     later: int | None
 
 
-def build_heat(
+def build_heat_map(
     matrix: MetricsOut, *, production: int | None, left: set[int], first: int | None
 ) -> Heat:
     """Return the heat map of a window of the matrix, newest version first.
@@ -86,7 +86,7 @@ def build_heat(
     low = min((value for value in values_shown if value is not None), default=0.0)
     # Round down to a tenth; 0.9 at most, so that the colour scale has a width.
     low = min(int(low * 10) / 10, 0.9)
-    learned = _when_learned(matrix)
+    learned = _read_accuracy_when_learned(matrix)
     rows = []
     for version_row, values in zip(matrix["rows"], matrix["accuracy_matrix"], strict=True):
         cells = [
@@ -147,7 +147,7 @@ def _select_columns(
     return columns[start:end], earlier, later
 
 
-def _when_learned(matrix: MetricsOut) -> dict[int, float]:
+def _read_accuracy_when_learned(matrix: MetricsOut) -> dict[int, float]:
     """Return task → accuracy when it was learned, in the lineage of the summarised version."""
     return {
         one["task"]: one["when_learned"]

@@ -95,12 +95,12 @@ class RecipeForm:
             self.errors["recipe"] = error.detail
 
 
-def recipe_form(
+def build_recipe_form(
     db: Database, catalogue: Catalogue, actor: Actor, model: ModelOut, inputs: Mapping[str, str]
 ) -> RecipeForm:
     """Return the form of a model for these values, with its patch and the service's warnings."""
     choice = inputs.get(CHOICE, "")
-    base = _find_choice(catalogue, choice)
+    base = _find_patch_of_choice(catalogue, choice)
     current: Mapping[str, Any] = model["recipe"]
     try:
         current = recipe_preview.plan_recipe(db, catalogue, actor, model["id"], base or {}).recipe
@@ -113,7 +113,10 @@ def recipe_form(
     hyper = {} if entry is None else {**entry["defaults"], **method}
     methods = [
         Option(
-            f"method:{each}", each, of["description"], _why_not(of["scenarios"], model["scenario"])
+            f"method:{each}",
+            each,
+            of["description"],
+            _explain_unfit_scenario(of["scenarios"], model["scenario"]),
         )
         for each, of in sorted(catalogue["methods"].items())
     ]
@@ -194,7 +197,7 @@ def _plan_recipe(
     form.warnings = recipe_preview.plan_recipe(db, catalogue, actor, model, form.patch).warnings
 
 
-def _find_choice(catalogue: Catalogue, choice: str) -> JsonObject | None:
+def _find_patch_of_choice(catalogue: Catalogue, choice: str) -> JsonObject | None:
     """Return the patch that a choice stands for, or None if there is no such choice."""
     kind, _, name = choice.partition(":")
     if not choice:
@@ -214,5 +217,5 @@ def _shorten_method(patch: JsonObject) -> JsonObject:
     )
 
 
-def _why_not(scenarios: list[str], scenario: str) -> str | None:
+def _explain_unfit_scenario(scenarios: list[str], scenario: str) -> str | None:
     return None if scenario in scenarios else f"not in the {scenario} scenario"

@@ -61,12 +61,12 @@ def root_of(scope: Scope) -> str:
     return str(scope.get("root_path", "")).rstrip("/")
 
 
-def percent(share: float | None, digits: int = 1) -> str:
+def format_percent(share: float | None, digits: int = 1) -> str:
     """Format 0.961 as `96.1 %`; a dash if not measured."""
     return "–" if share is None else f"{100 * share:.{digits}f} %"
 
 
-def points(share: float | None) -> str:
+def format_points(share: float | None) -> str:
     """Format 0.012 as `+1.2` percentage points, with a typographic minus; a dash if not
     measured.
     """
@@ -76,12 +76,12 @@ def points(share: float | None) -> str:
     return "0.0" if value == 0 else f"{'+' if value > 0 else '−'}{abs(value):.1f}"
 
 
-def number(count: int) -> str:
+def format_number(count: int) -> str:
     """Format 5000 as `5,000`, like numbers in the API's sentences."""
     return f"{count:,}"
 
 
-def size(count: float) -> str:
+def format_size(count: float) -> str:
     """Format 4100000 bytes as `4.1 MB`."""
     unit = 0
     # 999.6 would be rounded to 1000 of the smaller unit.
@@ -94,23 +94,25 @@ def size(count: float) -> str:
     )
 
 
-def moment(at: str) -> str:
+def format_moment(at: str) -> str:
     """Format an RFC 3339 time as `24 Nov 2026, 02:10` (UTC)."""
     return f"{datetime.fromisoformat(at).astimezone(UTC):%-d %b %Y, %H:%M}"
 
 
-def ago(at: str) -> str:
+def format_age(at: str) -> str:
     """Format a time as `5 min ago`, or a future one as `in 5 min`."""
     seconds = (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
-    return f"in {span(-seconds)}" if seconds < -1 else f"{span(seconds)} ago"
+    return f"in {format_span(-seconds)}" if seconds < -1 else f"{format_span(seconds)} ago"
 
 
-def until(begin: str, end: str) -> str:
+def format_time_until(begin: str, end: str) -> str:
     """Format the span between two times as `5 min`."""
-    return span((datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds())
+    return format_span(
+        (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
+    )
 
 
-def span(seconds: float) -> str:
+def format_span(seconds: float) -> str:
     """Format seconds as `40 s`, `5 min`, `3 h` or `12 days`."""
     for unit, name in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * unit:
@@ -131,15 +133,15 @@ def _build_environment() -> Environment:
         auto_reload=False,
     )
     environment.filters.update(
-        percent=percent,
-        points=points,
-        size=size,
-        moment=moment,
-        ago=ago,
-        span=span,
-        until=until,
-        number=number,
-        people=words.for_people,
+        percent=format_percent,
+        points=format_points,
+        size=format_size,
+        moment=format_moment,
+        ago=format_age,
+        span=format_span,
+        until=format_time_until,
+        number=format_number,
+        people=words.replace_requests_by_buttons,
         new_model=words.find_new_model_form,
         next_batch=words.find_batch_form_query,
         segment=lambda text: quote(str(text), safe=""),

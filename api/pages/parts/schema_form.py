@@ -124,7 +124,7 @@ def iterate_input_names(fields: Sequence[Field]) -> Iterator[str]:
 def _build_field(
     definitions: Mapping[str, Any], of: Mapping[str, Any], path: str, name: str, current: object
 ) -> Field | None:
-    nullable, of = _without_null(definitions, of)
+    nullable, of = _split_nullable(definitions, of)
     label = name.replace("_", " ")
     if "const" in of:
         return None  # a constant leaves no choice
@@ -146,7 +146,7 @@ def _build_field(
     return Field(path, label, "json", current, nullable=nullable)
 
 
-def _without_null(
+def _split_nullable(
     definitions: Mapping[str, Any], of: Mapping[str, Any]
 ) -> tuple[bool, Mapping[str, Any]]:
     """Return whether the value is nullable, and its schema without null, with `$ref` resolved."""

@@ -33,7 +33,7 @@ _EARLIER = re.compile(
 """Advice to send the next batch, as earlier releases stored it; its group is the recipe."""
 
 
-def for_people(text: str) -> str:
+def replace_requests_by_buttons(text: str) -> str:
     """Return a sentence of the API with the page's buttons in place of requests that have one."""
     # The page has the buttons of these requests.
     text = text.replace(SETTLED_BY, "")

@@ -83,7 +83,7 @@ def _check_database(db: Database, damage: Damage) -> str:
 def _check_workers(db: Database) -> str:
     try:
         with db.read() as session:
-            return workers.read_status(session, db.now(session))
+            return workers.read_workers_status(session, db.now(session))
     except SQLAlchemyError:  # reported by the database's own check
         return "unknown"
 

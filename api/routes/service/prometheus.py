@@ -5,7 +5,7 @@ from fastapi import Request, Response
 from api.dependencies import Db, Scrape
 from api.description.described import make_router
 from api.server.observe import render_metrics
-from core.jobs.queue import queue_metrics
+from core.jobs.queue import count_queue
 from core.telemetry import CONTENT_TYPE
 
 router = make_router("operation")
@@ -22,6 +22,6 @@ def metrics(request: Request, actor: Scrape, db: Db) -> Response:
     """
     del actor
     return Response(
-        render_metrics(queue_metrics(db), request.app.version),
+        render_metrics(count_queue(db), request.app.version),
         headers={"Content-Type": CONTENT_TYPE},
     )

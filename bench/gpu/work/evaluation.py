@@ -43,7 +43,7 @@ def compare_evaluation(run: StepRun) -> None:
         with tf32_set(tf32):
             for name, said in (
                 ("evaluate", evaluate(network, data, device)),
-                ("bare", answer(network, data, device)),
+                ("bare", compute_plain_logits(network, data, device)),
             ):
                 apart = float((said - expected).norm() / expected.norm())
                 others = int((said.argmax(1) != expected.argmax(1)).sum())
@@ -63,7 +63,7 @@ def evaluate(network: Network, data: Dataset, device: torch.device) -> Tensor:
     return logits.values
 
 
-def answer(network: Network, data: Dataset, device: torch.device) -> Tensor:
+def compute_plain_logits(network: Network, data: Dataset, device: torch.device) -> Tensor:
     """Return the logits of a plain forward pass, on the CPU."""
     with torch.inference_mode():
         return network.eval()(Inputs(None, 3, device)(data.images)).float().cpu()  # type: ignore[no-any-return]

@@ -14,9 +14,9 @@ import torch
 
 from bench.gpu.kit import SMALL, new_bench, open_device
 from bench.gpu.step_run import StepRun
-from bench.job_run import whole
+from bench.job_run import complete_spec
 from worker.attempts.child import Child, Zygote
-from worker.devices.cuda_free import find_cuda
+from worker.devices.cuda_free import find_open_cuda
 
 CHILD_S = 20.0
 """After so long without its end a child counts as hung."""
@@ -61,7 +61,7 @@ def _open_cuda(pid: int) -> list[str]:
     for entry in (folder / "fd").iterdir():
         with contextlib.suppress(OSError):  # closed since it was listed
             files.append(str(entry.readlink()))
-    return find_cuda((folder / "maps").read_text().splitlines(), files)
+    return find_open_cuda((folder / "maps").read_text().splitlines(), files)
 
 
 def _run_child(zygote: Zygote, run: StepRun, number: int, kill: bool) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _run_child(zygote: Zygote, run: StepRun, number: int, kill: bool) -> dict[st
     spec = bench.spec(1, None, method="finetune", epochs=400 if kill else 2)
     Path(spec["out"]).mkdir(parents=True, exist_ok=True)
     file = bench.folder / "spec.json"
-    file.write_text(json.dumps(whole(spec).to_json()))
+    file.write_text(json.dumps(complete_spec(spec).to_json()))
     start = time.monotonic()
     child = zygote.spawn(file)
     first_step_s, last = None, {"event": "nothing", "message": ""}

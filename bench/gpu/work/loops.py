@@ -76,15 +76,17 @@ def _measure(run: StepRun, load: Load) -> None:
     )
     bench.dataset(1, "train")
     ways: dict[str, Callable[[], float]] = {
-        "product": lambda: product(bench, load, device),
-        "product, not deterministic": lambda: product(bench, load, device, deterministic=False),
-        "product, images on the host": lambda: product(
+        "product": lambda: time_product(bench, load, device),
+        "product, not deterministic": lambda: time_product(
+            bench, load, device, deterministic=False
+        ),
+        "product, images on the host": lambda: time_product(
             bench, load, device, on_host=True, deterministic=False
         ),
-        "bare": lambda: bare(bench, load, device),
-        "bare, images on the host": lambda: bare(bench, load, device, on_host=True),
-        "bare, CUDA graph": lambda: graphed(bench, load, device),
-        "bare, compiled": lambda: bare(bench, load, device, compiled=True),
+        "bare": lambda: time_bare_loop(bench, load, device),
+        "bare, images on the host": lambda: time_bare_loop(bench, load, device, on_host=True),
+        "bare, CUDA graph": lambda: time_graphed_loop(bench, load, device),
+        "bare, compiled": lambda: time_bare_loop(bench, load, device, compiled=True),
     }
     if device.type != "cuda":
         run.record("left out", "CUDA graph and compiler: they are measured on CUDA alone")
@@ -102,7 +104,7 @@ def _measure(run: StepRun, load: Load) -> None:
         )
 
 
-def product(
+def time_product(
     bench: Bench,
     load: Load,
     device: torch.device,
@@ -163,7 +165,7 @@ class BareStep:
         self._optimizer.step()
 
 
-def bare(
+def time_bare_loop(
     bench: Bench, load: Load, device: torch.device, *, on_host: bool = False, compiled: bool = False
 ) -> float:
     """Return the seconds of a plain step."""
@@ -173,7 +175,7 @@ def bare(
         return _seconds(lambda: step(*next(batches)), load, device)
 
 
-def graphed(bench: Bench, load: Load, device: torch.device) -> float:
+def time_graphed_loop(bench: Bench, load: Load, device: torch.device) -> float:
     """Return the seconds of a step that replays forward, backward and optimizer from one CUDA
     graph.
     """

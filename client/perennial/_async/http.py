@@ -25,7 +25,7 @@ from perennial.answers import (
 from perennial.errors import BadAnswer, NoKey, PerennialError, ServiceUnreachable, build_error
 from perennial.guard import quote_value
 from perennial.retry import Retries
-from perennial.shapes import read_as
+from perennial.shapes import convert_from_json
 
 T = TypeVar("T")
 Params = Mapping[str, Any]
@@ -122,11 +122,11 @@ class AsyncHttp:
 
     async def get(self, kind: type[T], path: str, params: Params | None = None) -> T:
         """Return the JSON response to a GET request."""
-        return read_as(kind, (await self.send(Ask("GET", path, params))).json())
+        return convert_from_json(kind, (await self.send(Ask("GET", path, params))).json())
 
     async def send_and_read(self, kind: type[T], ask: Ask) -> T:
         """Return the JSON response to any request."""
-        return read_as(kind, (await self.send(ask)).json())
+        return convert_from_json(kind, (await self.send(ask)).json())
 
     def pages(self, kind: type[T], path: str, params: Params | None = None) -> AsyncPages[T]:
         """Return a list that is read page by page. `limit` in `params`: items per page;

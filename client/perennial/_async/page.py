@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from perennial import answers
 from perennial.errors import BadAnswer
 from perennial.guard import quote_value, safe_echo
-from perennial.shapes import read_as
+from perennial.shapes import convert_from_json
 
 if TYPE_CHECKING:
     from perennial._async.http import AsyncHttp
@@ -111,5 +111,5 @@ async def load_page(
             f"The service's list {of.path} does not go on: its cursor is {quote_value(following)}."
         )
     return AsyncPage(
-        http, of, [read_as(of.kind, item) for item in page["items"]], following, number
+        http, of, [convert_from_json(of.kind, item) for item in page["items"]], following, number
     )

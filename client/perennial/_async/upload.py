@@ -85,10 +85,12 @@ async def send_batch(
         upload = _Resumable(http, batch, size, progress)
         if await upload.begin_or_resume():
             return await upload.run()
-    return await _in_one(http, batch, size, progress)
+    return await _send_in_one_request(http, batch, size, progress)
 
 
-async def _in_one(http: AsyncHttp, batch: Batch, size: int, progress: Progress | None) -> Any:
+async def _send_in_one_request(
+    http: AsyncHttp, batch: Batch, size: int, progress: Progress | None
+) -> Any:
     headers = {
         "Content-Type": "application/octet-stream",
         "Content-Length": str(size),

@@ -23,7 +23,7 @@ from perennial._sync.stream import follow_events
 from perennial.config import find_connection
 from perennial.fields import BatchOptions
 from perennial.retry import Retries
-from perennial.shapes import read_as
+from perennial.shapes import convert_from_json
 from perennial.transfer import BatchIn, Downloaded, Progress
 
 
@@ -178,4 +178,4 @@ class Perennial:
             return False
 
         for data in follow_events(self._http, "/v1/events", {"model": model}, after, is_over):
-            yield read_as(types.OwnerEvent, data)
+            yield convert_from_json(types.OwnerEvent, data)

@@ -10,7 +10,7 @@ from perennial import types
 from perennial._sync.http import Ask, Http
 from perennial._sync.stream import follow_events
 from perennial._sync.waiting import sleep
-from perennial.bars import shown_job
+from perennial.bars import open_job_bar
 from perennial.errors import (
     BaseFailed,
     BaseUnavailable,
@@ -25,9 +25,9 @@ from perennial.errors import (
 )
 from perennial.guard import api_path, safe_echo, whole_number
 from perennial.retry import may_come_back
-from perennial.shapes import read_as
+from perennial.shapes import convert_from_json
 from perennial.text import one_line
-from perennial.words import describe_held, lacks_base
+from perennial.words import describe_held, explain_missing_base
 
 NOT_MODIFIED = 304
 # Pauses grow from the first to the second: a short job is reported at once, and a long one costs
@@ -84,7 +84,7 @@ class JobHandle:
         response = self._http.send(Ask("GET", self._path, headers=headers))
         if response.status_code != NOT_MODIFIED or self.job is None:
             self.job, self._etag = (
-                read_as(types.Job, response.json()),
+                convert_from_json(types.Job, response.json()),
                 safe_echo(response.headers.get("ETag")),
             )
         return self.job
@@ -112,7 +112,7 @@ class JobHandle:
             ServiceUnreachable, Unavailable: no response for three minutes; the job continues.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        with shown_job(progress) as show:
+        with open_job_bar(progress) as show:
             pause, last, heard = LOOK_S, self.job, time.monotonic()
             while True:
                 try:
@@ -136,7 +136,7 @@ class JobHandle:
                 if job.is_terminal:
                     break
                 # Only a person can end this wait, so it is reported instead of continued.
-                if (lacking := lacks_base(job)) is not None:
+                if (lacking := explain_missing_base(job)) is not None:
                     raise BaseUnavailable(lacking)
                 if until is not None and time.monotonic() > until:
                     raise WaitTimeout(_describe_timeout(job, timeout))
@@ -182,7 +182,7 @@ class JobHandle:
 
         query = {"type": ",".join(only) if only else None}
         for data in follow_events(self._http, f"{self._path}/events", query, after, is_over):
-            yield read_as(types.Event, data)
+            yield convert_from_json(types.Event, data)
 
     def logs(self, *, follow: bool = False) -> Iterator[types.LogLine]:
         """Yield the lines of the job's log; with `follow`, keep yielding until the job has

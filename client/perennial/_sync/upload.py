@@ -85,10 +85,12 @@ def send_batch(
         upload = _Resumable(http, batch, size, progress)
         if upload.begin_or_resume():
             return upload.run()
-    return _in_one(http, batch, size, progress)
+    return _send_in_one_request(http, batch, size, progress)
 
 
-def _in_one(http: Http, batch: Batch, size: int, progress: Progress | None) -> Any:
+def _send_in_one_request(
+    http: Http, batch: Batch, size: int, progress: Progress | None
+) -> Any:
     headers = {
         "Content-Type": "application/octet-stream",
         "Content-Length": str(size),

@@ -18,7 +18,7 @@ from perennial.cli.exits import Detached, Exit, choose_exit_status, describe_sta
 from perennial.cli.groups import Commands
 from perennial.cli.output import print_notice
 from perennial.errors import JobEnded, PerennialError
-from perennial.words import about_task, replace_by_commands
+from perennial.words import replace_by_commands, replace_task_requests
 
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Exceptions raised when a response lacks required parts."""
@@ -128,7 +128,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     # Before OSError, because a WaitTimeout is both.
     except PerennialError as error:
         print_notice(
-            "\n".join(_by_commands(error, message_line) for message_line in str(error).split("\n"))
+            "\n".join(
+                _replace_by_commands(error, message_line) for message_line in str(error).split("\n")
+            )
         )
         _tell_notes(error)
         return choose_exit_status(error)
@@ -147,12 +149,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return Exit.ERROR
 
 
-def _by_commands(error: PerennialError, line: str) -> str:
+def _replace_by_commands(error: PerennialError, line: str) -> str:
     """Return a line of an error with requests replaced by commands; commands stay unchanged."""
     if line.lstrip().startswith("perennial "):
         return line
     job = error.job if isinstance(error, JobEnded) else None
-    text = replace_by_commands(line) if job is None else about_task(line, job.model, job.task)
+    text = (
+        replace_by_commands(line)
+        if job is None
+        else replace_task_requests(line, job.model, job.task)
+    )
     return line[: len(line) - len(line.lstrip())] + text
 
 

@@ -120,7 +120,7 @@ def _wrap_line(text: str, hanging: str, stream: TextIO) -> str:
     if not unindented or unindented.startswith("perennial "):
         return text
     # At least 40 columns: in a narrow window, a sentence would become a column of words.
-    indent, width = text[: len(text) - len(unindented)], max(40, _columns_of(stream))
+    indent, width = text[: len(text) - len(unindented)], max(40, _count_columns(stream))
     before, colon, typed = unindented.rpartition(": perennial ")
     if colon and len(text) > width:  # a long command stays whole, on a line of its own
         return f"{_wrap_line(f'{indent}{before}:', hanging, stream)}\n{indent}  perennial {typed}"
@@ -250,10 +250,10 @@ def console() -> Console:
     colour."""
     from rich.console import Console
 
-    return Console(width=_columns_of(sys.stdout))
+    return Console(width=_count_columns(sys.stdout))
 
 
-def _columns_of(stream: TextIO) -> int:
+def _count_columns(stream: TextIO) -> int:
     """Return the width of a terminal in columns; COLUMNS overrides it."""
     text = os.environ.get("COLUMNS", "")
     if text.isdigit() and int(text) > 0:
@@ -301,7 +301,7 @@ def format_bytes(count: int | None) -> str:
     return f"{amount:.0f} {units[0]}" if units[0] == "B" else f"{amount:.1f} {units[0]}"
 
 
-def when_short(text: str | None) -> str | None:
+def format_short_time(text: str | None) -> str | None:
     """Return a time in UTC without its year, for a table: 11-23 14:35."""
     return None if text is None else f"{text[5:10]} {text[11:16]}"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from perennial.pack.batch import Batch
 from perennial.pack.errors import ExtraMissing, PackError, SourceChanged, Undecided
-from perennial.pack.kinds import ARCHIVE, FOLDER, KINDS, kind_of
+from perennial.pack.kinds import ARCHIVE, FOLDER, KINDS, detect_kind
 from perennial.pack.remote.address import is_address
 from perennial.pack.remote.bucket import BucketImages
 from perennial.pack.sources.archive import Archive
@@ -55,14 +55,16 @@ def open_batch(
             raise TypeError("kind and options are for files and folders")
         return Archive(source) if isinstance(source, bytes) else TarBatch(MappedImages(source))
     if isinstance(source, str) and is_address(source):
-        return _of_bucket(source, kind, options)
+        return _open_bucket_batch(source, kind, options)
     path = Path(source)
     if kind is not None and kind not in (*KINDS, ARCHIVE):
         raise PackError(
             f"There is no kind {quote_name(kind)}; possible are {', '.join(KINDS)} and {ARCHIVE}."
         )
-    # Options of the folder's rules settle the kind: `kind_of` might see a data set instead.
-    detected_kind = kind or (FOLDER if path.is_dir() and _is_of_folders(options) else kind_of(path))
+    # Options of the folder's rules settle the kind: `detect_kind` might see a data set instead.
+    detected_kind = kind or (
+        FOLDER if path.is_dir() and _is_of_folders(options) else detect_kind(path)
+    )
     if not path.exists():
         raise PackError(f"There is no file or folder {quote_name(path)}.")
     # Checked against the signature, because a TypeError of Python would not list what is possible.
@@ -91,7 +93,7 @@ def _is_of_folders(options: Mapping[str, Any]) -> bool:
     )
 
 
-def _of_bucket(address: str, kind: str | None, options: Mapping[str, Any]) -> Batch:
+def _open_bucket_batch(address: str, kind: str | None, options: Mapping[str, Any]) -> Batch:
     """Return the batch of the objects below a bucket's prefix. Raises as `open_batch`."""
     if kind not in (None, "folder"):
         raise PackError(

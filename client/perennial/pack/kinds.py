@@ -13,29 +13,29 @@ from perennial.pack.images import Images
 from perennial.pack.names import CSV_NAME, is_image
 from perennial.pack.remote.fetching import MAX_ENTRIES, Progress
 from perennial.pack.remote.url_list import LIST_SUFFIXES, looks_like_urls
-from perennial.pack.rules.foreign import find_foreign_kind, kinds_among
+from perennial.pack.rules.foreign import find_foreign_kind, group_files_by_kind
 from perennial.pack.rules.label_files import find_label_files
 from perennial.pack.sources.archive import looks_like_archive
-from perennial.pack.sources.coco import annotations_among, looks_like_coco, open_coco
+from perennial.pack.sources.coco import find_annotation_files, looks_like_coco, open_coco
 from perennial.pack.sources.csv_file import TableImages
 from perennial.pack.sources.folder import FolderImages
-from perennial.pack.sources.imagefolder import METADATA, MetadataImages, metadata_among
+from perennial.pack.sources.imagefolder import METADATA, MetadataImages, find_metadata_files
 from perennial.pack.sources.parquet import SUFFIX as PARQUET_SUFFIX
-from perennial.pack.sources.parquet import ParquetImages, parquet_among
+from perennial.pack.sources.parquet import ParquetImages, find_parquet_files
 from perennial.pack.sources.webdataset import (
     SHARD_SUFFIXES,
     ShardImages,
+    find_shards,
     looks_like_shard,
-    shards_among,
 )
-from perennial.pack.sources.yolo import looks_like_yolo, open_yolo, yaml_in
+from perennial.pack.sources.yolo import find_yaml_files, looks_like_yolo, open_yolo
 from perennial.pack.text import format_count, format_names, quote_name
 
 ARCHIVE, FOLDER = "archive", "folder"
 _TABLES = (".json", ".jsonl", ".ndjson", ".manifest", ".labels")
 
 
-def _open_csv(
+def _open_csv_source(
     source: Path,
     *,
     image: str = "",
@@ -71,7 +71,7 @@ def _open_urls(
 
 KINDS: dict[str, Callable[..., Images]] = {
     FOLDER: FolderImages,
-    "csv": _open_csv,
+    "csv": _open_csv_source,
     "webdataset": ShardImages,
     "parquet": ParquetImages,
     "imagefolder": MetadataImages,
@@ -89,7 +89,7 @@ _WHAT = (
 )
 
 
-def kind_of(source: Path) -> str:
+def detect_kind(source: Path) -> str:
     """Return the name of the kind that a path looks like.
 
     Raises:
@@ -98,10 +98,10 @@ def kind_of(source: Path) -> str:
     """
     if not source.exists():
         raise PackError(f"There is no file or folder {quote_name(source)}.")
-    return _of_folder(source) if source.is_dir() else _of_file(source)
+    return _detect_folder_kind(source) if source.is_dir() else _detect_file_kind(source)
 
 
-def _of_file(file: Path) -> str:
+def _detect_file_kind(file: Path) -> str:
     name = file.name.lower()
     try:
         with file.open("rb") as opened:
@@ -137,7 +137,7 @@ def _of_file(file: Path) -> str:
     )
 
 
-def _of_folder(folder: Path) -> str:
+def _detect_folder_kind(folder: Path) -> str:
     # labels.csv is the service's own format, so it decides before any look at the rest.
     if (folder / CSV_NAME).is_file():
         return "csv"
@@ -149,14 +149,12 @@ def _of_folder(folder: Path) -> str:
         for kind, is_match in (
             (
                 "webdataset",
-                any(
-                    looks_like_shard(root.resolve_path(shard)) for shard in shards_among(names)[:1]
-                ),
+                any(looks_like_shard(root.resolve_path(shard)) for shard in find_shards(names)[:1]),
             ),
-            ("parquet", bool(parquet_among(names))),
-            ("imagefolder", bool(metadata_among(names))),
-            ("coco", bool(annotations_among(root, names))),
-            ("yolo", bool(yaml_in(folder))),
+            ("parquet", bool(find_parquet_files(names))),
+            ("imagefolder", bool(find_metadata_files(names))),
+            ("coco", bool(find_annotation_files(root, names))),
+            ("yolo", bool(find_yaml_files(folder))),
         )
         if is_match
     ]
@@ -186,7 +184,7 @@ def _describe_folder(folder: Path, names: list[str]) -> str:
             if any(folder.iterdir())
             else "it is empty"
         )
-    for kind, indices in kinds_among(names).items():
+    for kind, indices in group_files_by_kind(names).items():
         first = names[indices[0]]
         advice = kind.advice_for(str(folder / first))
         return f"{quote_name(first)} in it is {kind.description}. {advice}"

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 
 from perennial.pack.errors import PackError
 from perennial.pack.images import Image
-from perennial.pack.rules.labels import MAX_LABEL_CHARS, wrong_label
+from perennial.pack.rules.labels import MAX_LABEL_CHARS, explain_wrong_label
 from perennial.pack.rules.names import normal_label
 from perennial.pack.text import format_count, format_names, quote_name
 
-__all__ = ["MAX_LABEL_CHARS", "normal_label", "require_valid", "wrong_label"]
+__all__ = ["MAX_LABEL_CHARS", "explain_wrong_label", "normal_label", "require_valid_labels"]
 
 _EXAMPLES = 5
 
 
-def require_valid(rows: Iterable[Image], origin: str) -> None:
+def require_valid_labels(rows: Iterable[Image], origin: str) -> None:
     """Raise PackError for labels that the service would refuse, and for classes without images to
     learn.
     """
@@ -27,7 +27,7 @@ def require_valid(rows: Iterable[Image], origin: str) -> None:
         if row.part != "test":
             learned.add(row.label)
     # All wrong labels at once, so that a person can rename them in one go.
-    wrong = [(label, why) for label in sorted(example) if (why := wrong_label(label))]
+    wrong = [(label, why) for label in sorted(example) if (why := explain_wrong_label(label))]
     if wrong:
         examples = "; ".join(
             f"{quote_name(label)} (of {quote_name(example[label])}) {why}"

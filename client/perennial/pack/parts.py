@@ -15,22 +15,22 @@ _WORDS = {word: TRAIN if part == TRAINING else part for word, part in PART_WORDS
 _BETWEEN_WORDS = re.compile(r"[^a-z]+")
 
 
-def part_of(word: str) -> str:
+def parse_part(word: str) -> str:
     """Return TRAIN, TEST or VALIDATION if a word, in any case, means it; else ""."""
     return _WORDS.get(word.strip().lower(), "")
 
 
-def part_in(name: str) -> str:
+def find_part_in_name(name: str) -> str:
     """Return the last part in a name, such as `train-00000-of-00002.parquet`, or ""."""
     parts_named = [_WORDS[word] for word in _BETWEEN_WORDS.split(name.lower()) if word in _WORDS]
     # The last one, because a file's own name says more than the folders before it.
     return parts_named[-1] if parts_named else ""
 
 
-def parts_of(files: Sequence[str]) -> list[str]:
+def find_file_parts(files: Sequence[str]) -> list[str]:
     """Return the part of each file of a source by its name; a single file has no part."""
     # A lone test.parquet is all there is, so it is learned.
-    return [part_in(file) for file in files] if len(files) > 1 else [""] * len(files)
+    return [find_part_in_name(file) for file in files] if len(files) > 1 else [""] * len(files)
 
 
 def map_to_split(parts: Iterable[str], where: str) -> dict[str, str]:

@@ -36,7 +36,7 @@ class TarBatch(Batch):
         Raises:
             PackError: the service would refuse them.
         """
-        labels.require_valid(images.rows, images.origin)
+        labels.require_valid_labels(images.rows, images.origin)
         self._images = images
         if images.listed:
             # Build it now, so that a list that is too large raises before any image is read.
@@ -112,7 +112,7 @@ class TarBatch(Batch):
         rows = len(self._images.rows)
         sizes = self._images.collect_sizes()
         if len(sizes) < rows:  # unreadable images were left out
-            labels.require_valid(self._images.rows, self._images.origin)
+            labels.require_valid_labels(self._images.rows, self._images.origin)
         return sizes
 
     @cached_property

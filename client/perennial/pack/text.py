@@ -12,4 +12,4 @@ def quote_name(name: str | Path) -> str:
     """Return `name` quoted for a message, with unprintable characters escaped, at most about 120
     long.
     """
-    return names.quote(str(name))
+    return names.quote_name(str(name))

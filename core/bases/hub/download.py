@@ -48,13 +48,13 @@ def main() -> int:
     """Answer the request in the first line of stdin, and return the exit status."""
     request = DownloadAsked.model_validate_json(sys.stdin.readline())
     # A killed worker closes the pipe, and nobody else would end this process.
-    threading.Thread(target=_end_with_the_caller, daemon=True).start()
+    threading.Thread(target=_end_when_caller_ends, daemon=True).start()
     try:
         _print_event(download_file(request))
     except Failed as error:
         _print_event(DownloadFailed(kind="weights", detail=str(error)))
     except Exception as error:  # noqa: BLE001 - the caller must learn of every failure
-        if disk.is_full(error):
+        if disk.is_disk_full_error(error):
             _print_event(DownloadFailed(kind="disk", detail="No space left"))
         else:
             # The type alone: a message may contain an address or a token.
@@ -94,7 +94,7 @@ def _download_from_hub(hub: GuardedHub, request: DownloadAsked) -> Downloaded:
         )
     folder = unfinished.get_download_folder(request.folder, request.repository) / revision
     path = folder / f"{request.file}{unfinished.SUFFIX}"
-    with unfinished.open_locked(path) as fd:
+    with unfinished.open_locked_file(path) as fd:
         _print_event(DownloadBegun(path=path, bytes=size))
         _fetch_bytes(hub, path_at_hub, fd, size)
         if _compute_digest(path, size, len(digest)) != digest:
@@ -230,7 +230,7 @@ def _print_event(event: Document) -> None:
     print(event.model_dump_json(), flush=True)
 
 
-def _end_with_the_caller() -> None:
+def _end_when_caller_ends() -> None:
     """End the process when the caller closes its pipe or dies."""
     sys.stdin.read()
     os._exit(1)

@@ -23,7 +23,7 @@ def get_download_folder(root: Path, repository: str) -> Path:
 
 
 @contextmanager
-def open_locked(path: Path) -> Iterator[int]:
+def open_locked_file(path: Path) -> Iterator[int]:
     """Yield a descriptor to append to the file, which is created if missing.
 
     Wait for other writers to finish.
@@ -41,7 +41,7 @@ def open_locked(path: Path) -> Iterator[int]:
             os.close(fd)
 
 
-def remove_files(root: Path, repository: str) -> None:
+def remove_download_files(root: Path, repository: str) -> None:
     """Remove the remaining files of a repository's downloads."""
     shutil.rmtree(get_download_folder(root, repository), ignore_errors=True)
 

@@ -102,7 +102,7 @@ def _store_download(work: Work, blobs: Blobs, order: Wanted, made: Path) -> tupl
         # Raises if a stop was requested, before anything is registered.
         find_next_state(job.state, Action.FINISH)
         # Until the transaction ends, no sweep deletes the blob that it is about to name.
-        references.lock_shared(session)
+        references.lock_references_shared(session)
         if not blobs.has(sha256):  # deleted as unused after it was stored
             raise Unavailable("The download was removed before anything named it.")
         mine = (Export.version_id == order.version_id, Export.format == order.format)
@@ -119,7 +119,9 @@ def _store_download(work: Work, blobs: Blobs, order: Wanted, made: Path) -> tupl
             )
         )
         session.flush()
-        stored_bytes.add_size(session, session.get_one(Model, order.model_id).owner_id, size)
+        stored_bytes.add_stored_bytes(
+            session, session.get_one(Model, order.model_id).owner_id, size
+        )
     hit_failpoint("export-made")
     return sha256, size
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from core.bases.expected_base import expected_base, select_compared_tensors
+from core.bases.expected_base import load_expected_base, select_compared_tensors
 from core.bases.hub import unfinished
 from core.bases.hub.downloader import download_in_process
 from core.contract.base import ExpectedBase
@@ -23,7 +23,7 @@ from core.errors import BaseInvalid, StorageFull, Unavailable, WeightsUnavailabl
 from core.execution import weights as turns
 from core.execution.kinds.kind import Done, Kind, Work
 from core.failpoints import hit_failpoint
-from core.files.safetensors_header import check_expected, check_finite, read_header
+from core.files.safetensors_header import check_expected_tensors, check_finite_tensors, read_header
 from core.jobs.fence import lock_claimed_job
 from core.lineage import lineage, version_zero, words
 from core.lineage.lineage import Mover
@@ -88,7 +88,7 @@ def _obtain_weights(
     """Return the weights, checked and stored, and a sentence about their origin."""
     work.begin("prepare")
     # raises before anything is downloaded
-    expected = expected_base(work.settings, model.architecture, model.image)
+    expected = load_expected_base(work.settings, model.architecture, model.image)
     work.begin("fetch")
     by_hand = work.settings.make_folder(BY_HAND) / f"{pretrained.name}.safetensors"
     if pretrained.repository == imagenet_base.NAME:
@@ -118,7 +118,9 @@ def _obtain_weights(
     sha256, size = blobs.put_file(file, move=True)
     # Only now that the blob is stored: a crash before that resumes the download.
     if revision is not None:
-        unfinished.remove_files(work.settings.make_folder(unfinished.FOLDER), pretrained.repository)
+        unfinished.remove_download_files(
+            work.settings.make_folder(unfinished.FOLDER), pretrained.repository
+        )
     hit_failpoint("fetch-stored")
     return Weights(
         repository=pretrained.repository, revision=revision, sha256=sha256, bytes=size
@@ -181,15 +183,15 @@ def _format_advice(work: Work, pretrained: Pretrained) -> str:
 
 
 def _format_retry(work: Work) -> str:
-    return words.fetch_again(work.claim.job_id)
+    return words.describe_fetch_request(work.claim.job_id)
 
 
 def _check_weights(file: Path, expected: ExpectedBase) -> None:
     """Raise BaseInvalid for a file that lacks the expected tensors or contains NaN."""
     tensors = read_header(file)
     # Names and shapes first, since the check for NaN reads the whole file.
-    check_expected(*select_compared_tensors(tensors, expected))
-    check_finite(file, tensors)
+    check_expected_tensors(*select_compared_tensors(tensors, expected))
+    check_finite_tensors(file, tensors)
 
 
 def _require_room(work: Work, size: int) -> None:
@@ -219,7 +221,7 @@ def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights
         # Raises if a stop was requested, before anything is made.
         find_next_state(job.state, Action.FINISH)
         # Until the transaction ends, no sweep deletes the blob that it is about to name.
-        references.lock_shared(session)
+        references.lock_references_shared(session)
         # it was deleted as unused after it was stored
         if weights.sha256 is None or not blobs.has(weights.sha256):
             raise Unavailable("The weights were removed before a version named them.")
@@ -227,15 +229,17 @@ def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights
         if model.base_job is None:
             return
         part, origin = version_zero.build_weights_part(pretrained, weights)
-        start = version_zero.Start([part], origin, version_zero.find_statistics(pretrained, model))
+        start = version_zero.Start(
+            [part], origin, version_zero.find_pixel_statistics(pretrained, model)
+        )
         seed, now = int(job.recipe.get("seed", 0)), work.db.now(session)
-        version_zero.add_version(session, model, start, Mover("create"), seed=seed, now=now)
+        version_zero.add_version_zero(session, model, start, Mover("create"), seed=seed, now=now)
         model.base_job = None
         # The row exists since a job took the turn to fetch them (`core.execution.weights`).
         row = session.get_one(Weights, weights.repository)
         row.revision, row.sha256, row.bytes = weights.revision, weights.sha256, weights.bytes
         session.flush()
-        stored_bytes.add_size(session, model.owner_id, part.bytes)
+        stored_bytes.add_stored_bytes(session, model.owner_id, part.bytes)
     hit_failpoint("fetch-made")
 
 

@@ -15,7 +15,7 @@ from core.contract.manifest import Manifest
 from core.errors import StoreCorrupt
 from core.export import model_card, onnx_card
 from core.export.format import Format, Version
-from core.export.image_reader import reader_files
+from core.export.image_reader import build_reader_files
 from core.export.zip_entries import add_entry, add_text
 
 _COPY_BYTES = 1 << 20
@@ -61,7 +61,7 @@ class OnnxZip(Format):
             add_text(archive, "labels.json", _dump_json(onnx_card.collect_labels(version.manifest)))
             add_text(archive, "config.json", _dump_json(config, sort=True))
             add_text(archive, "README.md", onnx_card.render_readme(version.manifest))
-            for name, text in reader_files(version.manifest.image).items():
+            for name, text in build_reader_files(version.manifest.image).items():
                 add_text(archive, name, text)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from core.export import model_card
 from core.export.card_code import find_family
 from core.export.format import Format, Version
-from core.export.image_reader import reader_files
+from core.export.image_reader import build_reader_files
 from core.export.merged import Merged
 from core.export.zip_entries import add_entry, add_text
 
@@ -58,5 +58,5 @@ class SafetensorsZip(Format):
             add_entry(archive, "model.safetensors", merged.size, merged.read_chunks())
             add_text(archive, "config.json", config + "\n")
             add_text(archive, "README.md", model_card.render_readme(version))
-            for name, text in reader_files(version.manifest.image).items():
+            for name, text in build_reader_files(version.manifest.image).items():
                 add_text(archive, name, text)

@@ -102,7 +102,7 @@ class _Decoder:
         for i in range(count):
             struct.pack_into("<Qd", at, 0, start + i + 1, time.process_time())
             if i % _IMAGES_PER_RENEWAL == 0:
-                images.renew_cpu(plan.cpu_s)
+                images.renew_cpu_limit(plan.cpu_s)
             # A rejected image has a row as well, so that the others stay at their places.
             pixels, digest, verdict = blank, b"", GOOD
             try:
@@ -153,7 +153,7 @@ class _Decoder:
         else:
             size, channels = plan.image_size, plan.channels
             squares = (
-                images.square_array(image, size, channels, self.resizing) for image in source
+                images.make_square_array(image, size, channels, self.resizing) for image in source
             )
             pixels = b"".join(image.tobytes() for image in squares)
         digests = (
@@ -209,7 +209,7 @@ def main() -> None:
             continue
         assert decoder is not None, "a range came before its plan"
         start, stop = map(int, message.split())
-        images.renew_cpu(decoder.plan.cpu_s)
+        images.renew_cpu_limit(decoder.plan.cpu_s)
         work = decoder.decode_files if decoder.plan.columns else decoder.convert_rows
         work(start, stop, cell)
         # 0: no image is in work, so that a death now blames none.

@@ -21,7 +21,7 @@ from core.errors import Rejected
 from core.ingest.findings.equal_images import find_equal_images
 from core.ingest.findings.traces import Digests, Traces
 from core.ingest.limits import REPORT_FILES
-from core.ingest.names import quote
+from core.ingest.names import quote_name
 from core.statistics import near
 from core.statistics.near import Rows
 
@@ -48,7 +48,7 @@ class _Listed:
     def add(self, conflict: Conflict, picture: Callable[[], _Images]) -> None:
         self.count += 1
         if len(self.first) < PICTURES:
-            conflict["picture"] = _data_url(picture())
+            conflict["picture"] = _encode_data_url(picture())
         if len(self.first) < self.max_listed:
             self.first.append(conflict)
 
@@ -118,7 +118,8 @@ def find_batch_contradictions(
             _build_conflict(traces, first, traces, row, None), partial(picture, row)
         )
     for first, row in starmap(
-        order_pair, _without_equal(near.find_contradictions(traces.all, labels), pixels, pixels)
+        order_pair,
+        _remove_equal_pairs(near.find_contradictions(traces.all, labels), pixels, pixels),
     ):
         contradictions.near.add(
             _build_conflict(traces, first, traces, row, None), partial(picture, row)
@@ -153,10 +154,10 @@ def add_earlier_contradictions(
         number, theirs = tasks[at]
         return _build_conflict(theirs, first - int(starts[at]), traces, row, number)
 
-    for first, row in _equal_between(their_pixels, their_labels, pixels, labels):
+    for first, row in _find_equal_pairs(their_pixels, their_labels, pixels, labels):
         contradictions.equal.add(build_conflict(first, row), partial(picture, row))
     pairs = near.find_contradictions(traces.all, labels, hashes, their_labels)
-    for first, row in _without_equal(pairs, their_pixels, pixels):
+    for first, row in _remove_equal_pairs(pairs, their_pixels, pixels):
         contradictions.near.add(build_conflict(first, row), partial(picture, row))
 
 
@@ -174,7 +175,7 @@ def describe_conflicts(report: BatchReport) -> str | None:
         if count == 1
         else f"{count:,} times the same image has two classes"
     )
-    example = f"{quote(a)} is {quote(x)}{in_task} and {quote(b)} is {quote(y)}"
+    example = f"{quote_name(a)} is {quote_name(x)}{in_task} and {quote_name(b)} is {quote_name(y)}"
     return f"{sentence}: {example}. What contradicts itself cannot be learned."
 
 
@@ -211,7 +212,7 @@ def _number_labels(traces: Traces, number_of: dict[str, int]) -> Rows:
     return np.array([number_of[name] for name in traces.classes] or [0], np.int64)[labels]
 
 
-def _equal_between(
+def _find_equal_pairs(
     pixels: Digests, labels: Rows, new_pixels: Digests, new_labels: Rows
 ) -> Iterator[tuple[int, int]]:
     """Yield (earlier row, new row): the first earlier image with equal pixels and another label."""
@@ -227,7 +228,7 @@ def _equal_between(
             yield int(contradicting_rows[0]), row
 
 
-def _without_equal(
+def _remove_equal_pairs(
     pairs: Sequence[tuple[int, int]], pixels: Digests, new_pixels: Digests
 ) -> Iterator[tuple[int, int]]:
     """Yield the pairs whose pixels differ."""
@@ -255,7 +256,7 @@ def _build_conflict(
     return conflict
 
 
-def _data_url(image: _Images) -> str:
+def _encode_data_url(image: _Images) -> str:
     """Return a small JPEG of an image as a data URL."""
     # imported here: decoding has processes of its own, and this one needs Pillow for a few pictures
     # only

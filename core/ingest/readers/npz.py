@@ -20,7 +20,7 @@ from core.ingest import limits as bounds
 from core.ingest.layout import Layout
 from core.ingest.limits import Limits
 from core.ingest.members import DEFLATED, Damaged, Members, SizeMismatch, read_member
-from core.ingest.names import normalise_label, quote
+from core.ingest.names import normalise_label, quote_name
 from core.ingest.reader import Contents, ImageArray, Reader
 from core.ingest.readers import npz_remedies
 from core.ingest.readers.zip import scan_zip
@@ -98,7 +98,7 @@ def _read_contents(fd: int, members: Members, limits: Limits) -> Contents:
             if item.shape != pictures.shape[:1]:
                 remedy = ""
                 if item.shape[:1] == pictures.shape[:1]:
-                    remedy = npz_remedies.convert_labels(part, item.dtype.kind, item.shape)
+                    remedy = npz_remedies.advise_on_label_array(part, item.dtype.kind, item.shape)
                 raise LabelsInvalid(
                     f"The array “{part}” has the shape {item.shape}, not "
                     f"{pictures.shape[:1]}.{_format_remedy(remedy)}"
@@ -128,14 +128,14 @@ def _find_arrays(fd: int, members: Members, layout: Layout) -> dict[str, _Npy]:
                 layout.ignored_files.append({"path": name, "reason": _NOT_READ})
             continue
         if header is None:
-            raise ArchiveInvalid(f"The member {quote(name)} is not an npy array.")
+            raise ArchiveInvalid(f"The member {quote_name(name)} is not an npy array.")
         arrays[stem] = header
     if "images" not in arrays or "labels" not in arrays:
         array_names = [name.removesuffix(".npy") for name in members.names]
-        remedy = _format_remedy(npz_remedies.rename_arrays(array_names))
+        remedy = _format_remedy(npz_remedies.advise_on_array_names(array_names))
         raise ArchiveInvalid(
             f"The npz must have the arrays “images” and “labels”; it has "
-            f"{', '.join(map(quote, array_names[:10])) or 'none'}.{remedy}"
+            f"{', '.join(map(quote_name, array_names[:10])) or 'none'}.{remedy}"
         )
     if ("test_images" in arrays) != ("test_labels" in arrays):
         raise ArchiveInvalid("The npz must have both “test_images” and “test_labels”, or neither.")
@@ -183,7 +183,7 @@ def _decode_label(value: int | str | bytes) -> str:
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise LabelsInvalid(f"The label {quote(value)} is not UTF-8.") from error
+            raise LabelsInvalid(f"The label {quote_name(value)} is not UTF-8.") from error
     return str(value)
 
 
@@ -198,7 +198,7 @@ def _read_header(fd: int, members: Members, i: int) -> _Npy | None:
     if not head.startswith(b"\x93NUMPY") or len(head) < 12:
         if name.endswith(".npy"):
             raise ArchiveHostile(
-                f"The member {quote(name)} is not an npy array (a bare pickle is refused)."
+                f"The member {quote_name(name)} is not an npy array (a bare pickle is refused)."
             )
         return None
     # Version 1 has two bytes for the header's length, later versions have four.
@@ -211,41 +211,43 @@ def _read_header(fd: int, members: Members, i: int) -> _Npy | None:
         or len(head) < begin + length
     ):
         raise ArchiveInvalid(
-            f"The member {quote(name)} has a header of {length} bytes; that is no plain array."
+            f"The member {quote_name(name)} has a header of {length} bytes; that is no plain array."
         )
     text = head[begin : begin + length].decode("latin-1")
     # Before the whole form is matched, so that fields of objects get this message as well.
     if re.search(r"'\|?[<>=]?O", text):
-        remedy = npz_remedies.convert_object(name.removesuffix(".npy"))
+        remedy = npz_remedies.advise_on_object_array(name.removesuffix(".npy"))
         raise ArchiveHostile(
-            f"The member {quote(name)} is an object array, a pickle; no pickle is ever "
+            f"The member {quote_name(name)} is an object array, a pickle; no pickle is ever "
             f"read.{_format_remedy(remedy)}"
         )
     match = _HEADER.fullmatch(text)
     if match is None:
         raise ArchiveInvalid(
-            f"The member {quote(name)} is not a plain array of numbers or strings."
+            f"The member {quote_name(name)} is not a plain array of numbers or strings."
         )
     descr, fortran, shape_text = match.groups()
     shape = tuple(int(n) for n in shape_text.split(",") if n.strip())
     if not re.fullmatch(r"[|<>=]?[iufbUS]\d{1,6}", descr):
         raise ArchiveInvalid(
-            f"The member {quote(name)} has the type {quote(descr)}; use integers or strings."
+            f"The member {quote_name(name)} has the type {quote_name(descr)}; use integers or strings."
         )
     # With one dimension, both orders have the same bytes.
     if fortran == "True" and len(shape) > 1:
-        remedy = npz_remedies.convert_order(name.removesuffix(".npy"))
+        remedy = npz_remedies.advise_on_array_order(name.removesuffix(".npy"))
         raise ArchiveInvalid(
-            f"The member {quote(name)} is in Fortran order.{_format_remedy(remedy)}"
+            f"The member {quote_name(name)} is in Fortran order.{_format_remedy(remedy)}"
         )
     try:
         dtype = np.dtype(descr)
     except (TypeError, ValueError) as error:
-        raise ArchiveInvalid(f"The member {quote(name)} has the type {quote(descr)}.") from error
+        raise ArchiveInvalid(
+            f"The member {quote_name(name)} has the type {quote_name(descr)}."
+        ) from error
     # Otherwise rows would be read beyond the member, from other data of the archive.
     if math.prod(shape) * dtype.itemsize != members.sizes[i] - begin - length:
         raise ArchiveHostile(
-            f"The member {quote(name)} declares the shape {shape}, which is not the size it has."
+            f"The member {quote_name(name)} declares the shape {shape}, which is not the size it has."
         )
     return _Npy(name, i, dtype, shape, begin + length)
 
@@ -257,7 +259,9 @@ def _read_first_bytes(fd: int, members: Members, i: int) -> bytes:
         try:
             return zlib.decompressobj(-15).decompress(data, count)
         except zlib.error as error:
-            raise ArchiveInvalid(f"The member {quote(members.names[i])} is damaged.") from error
+            raise ArchiveInvalid(
+                f"The member {quote_name(members.names[i])} is damaged."
+            ) from error
     return data
 
 
@@ -268,9 +272,11 @@ def _check_images(item: _Npy, members: Members, limits: Limits) -> None:
         or len(shape) not in (3, 4)
         or (len(shape) == 4 and shape[3] not in (1, 3, 4))
     ):
-        remedy = npz_remedies.convert_images(item.name.removesuffix(".npy"), item.dtype.kind, shape)
+        remedy = npz_remedies.advise_on_image_array(
+            item.name.removesuffix(".npy"), item.dtype.kind, shape
+        )
         raise ArchiveInvalid(
-            f"The array {quote(item.name)} is {item.dtype} {shape}; it must be uint8 N×H×W or "
+            f"The array {quote_name(item.name)} is {item.dtype} {shape}; it must be uint8 N×H×W or "
             f"N×H×W×C, C in 1, 3, 4.{_format_remedy(remedy)}"
         )
     if (
@@ -279,11 +285,13 @@ def _check_images(item: _Npy, members: Members, limits: Limits) -> None:
         or max(shape[1:3]) > _MAX_SIDE
         or shape[1] * shape[2] > limits.image_pixels
     ):
-        raise ArchiveTooLarge(f"The images of {quote(item.name)} are {shape[2]}×{shape[1]} pixels.")
+        raise ArchiveTooLarge(
+            f"The images of {quote_name(item.name)} are {shape[2]}×{shape[1]} pixels."
+        )
     size, packed = members.sizes[item.index], members.packed[item.index]
     if size > max(limits.ratio * packed, bounds.RATIO_FLOOR_BYTES):
         raise ArchiveHostile(
-            f"The member {quote(item.name)} unpacks {packed} bytes to {size}, more than "
+            f"The member {quote_name(item.name)} unpacks {packed} bytes to {size}, more than "
             f"{limits.ratio}:1."
         )
 
@@ -293,20 +301,20 @@ def _read_vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.N
     i = item.index
     # NumPy cannot read items without bytes, such as `S0`.
     if len(item.shape) != 1 or item.dtype.kind not in "iuUS" or not item.dtype.itemsize:
-        remedy = npz_remedies.convert_labels(
+        remedy = npz_remedies.advise_on_label_array(
             item.name.removesuffix(".npy"), item.dtype.kind, item.shape
         )
         raise LabelsInvalid(
-            f"The array {quote(item.name)} is {item.dtype} {item.shape}; labels are N integers or "
+            f"The array {quote_name(item.name)} is {item.dtype} {item.shape}; labels are N integers or "
             f"strings.{_format_remedy(remedy)}"
         )
     if item.shape[0] > limits.entries or members.sizes[i] > _MAX_LABEL_BYTES:
         raise ArchiveTooLarge(
-            f"The array {quote(item.name)} has {item.shape[0]} rows of {item.dtype.itemsize} bytes."
+            f"The array {quote_name(item.name)} has {item.shape[0]} rows of {item.dtype.itemsize} bytes."
         )
     if item.dtype.kind in "US" and item.dtype.itemsize > 16 * bounds.MAX_LABEL_CHARS:
         raise LabelsInvalid(
-            f"The labels of {quote(item.name)} are longer than {bounds.MAX_LABEL_CHARS} characters."
+            f"The labels of {quote_name(item.name)} are longer than {bounds.MAX_LABEL_CHARS} characters."
         )
     try:
         data = read_member(
@@ -319,14 +327,16 @@ def _read_vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.N
         )
     except SizeMismatch as error:
         raise ArchiveHostile(
-            f"The member {quote(item.name)} does not unpack to its declared size."
+            f"The member {quote_name(item.name)} does not unpack to its declared size."
         ) from error
     except Damaged as error:
-        raise ArchiveInvalid(f"The member {quote(item.name)} is unreadable: {error}.") from error
+        raise ArchiveInvalid(
+            f"The member {quote_name(item.name)} is unreadable: {error}."
+        ) from error
     if item.dtype.kind == "U":
         codes = np.frombuffer(
             data, np.dtype("u4").newbyteorder(item.dtype.byteorder), offset=item.header_bytes
         )
         if codes.size and codes.max() > 0x10FFFF:  # such codes make NumPy fail with a SystemError
-            raise LabelsInvalid(f"The labels of {quote(item.name)} are not valid text.")
+            raise LabelsInvalid(f"The labels of {quote_name(item.name)} are not valid text.")
     return np.frombuffer(data, item.dtype, offset=item.header_bytes)

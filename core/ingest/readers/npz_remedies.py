@@ -13,7 +13,7 @@ _ALIASES = {
 """Our array → its names in published data sets (Keras, MedMNIST, scikit-learn)."""
 
 
-def convert_object(array: str) -> str:
+def advise_on_object_array(array: str) -> str:
     """Return the remedy for an object array, which is a pickle."""
     if array in ("labels", "test_labels", "classes"):
         change = f"{array}=d[{array!r}].astype(str)"
@@ -32,7 +32,7 @@ def convert_object(array: str) -> str:
     )
 
 
-def convert_images(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
+def advise_on_image_array(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
     """Return the remedy for images of another type or shape, or ""."""
     expression = f"d[{array!r}]"
     # A row of pixels for each image, as MNIST is often stored.
@@ -60,7 +60,7 @@ def convert_images(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
     )
 
 
-def convert_labels(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
+def advise_on_label_array(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
     """Return the remedy for labels of another type or shape, or ""."""
     expression = f"d[{array!r}]"
     if len(shape) == 2:
@@ -75,12 +75,12 @@ def convert_labels(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
     return f"Convert it, in Python: {_format_code(f'{array}={expression}')}{several}"
 
 
-def convert_order(array: str) -> str:
+def advise_on_array_order(array: str) -> str:
     """Return the remedy for an array in Fortran order."""
     return f"Convert it, in Python: {_format_code(f'{array}=np.ascontiguousarray(d[{array!r}])')}"
 
 
-def rename_arrays(names: Iterable[str]) -> str:
+def advise_on_array_names(names: Iterable[str]) -> str:
     """Return the remedy for arrays with other names, or "" if no usual name is among them."""
     present = set(names)
     alias_of = {

@@ -2,7 +2,7 @@
 
 from core.errors import UnsupportedType
 from core.ingest.formats import Formats
-from core.ingest.names import quote
+from core.ingest.names import quote_name
 from core.ingest.reader import Reader
 from core.ingest.readers.npz import NpzReader
 from core.ingest.readers.tar import GzipReader, TarReader
@@ -25,5 +25,5 @@ UPLOAD_TYPES = [each.media_types[0] for each in _ALL]
 def get_reader(name: str) -> Reader:
     """Return the reader of that name. Raises UnsupportedType."""
     if name not in READERS:
-        raise UnsupportedType(f"{quote(name)} is no archive that can be read.")
+        raise UnsupportedType(f"{quote_name(name)} is no archive that can be read.")
     return READERS[name]

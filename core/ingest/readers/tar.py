@@ -17,15 +17,15 @@ from core.ingest.kept_tables import KeptTables
 from core.ingest.layout import Layout
 from core.ingest.limits import Limits
 from core.ingest.members import NO_CRC, STORED, Members, Unpackable, write_all
-from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote, refuse_nested
-from core.ingest.reader import Contents, Reader, small_file
+from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
+from core.ingest.reader import Contents, Reader, read_small_file
 from core.ingest.readers.tar_header import (
     BLOCK,
     decode_text,
     is_tar_header,
     parse_pax_header,
     parse_pax_size,
-    parse_size,
+    parse_size_field,
     read_entry_name,
 )
 from core.ingest.rules.foreign import FIRST_BYTES, find_foreign_kind
@@ -52,7 +52,7 @@ class TarReader(Reader):
     def list_contents(self, fd: int, limits: Limits) -> Contents:
         """Read the headers, which are spread over the whole file."""
         members = _scan_tar(FileSource(fd), limits).members
-        return Contents(members, Layout("folders"), read=lambda i: small_file(fd, members, i))
+        return Contents(members, Layout("folders"), read=lambda i: read_small_file(fd, members, i))
 
 
 class GzipReader(Reader):
@@ -256,7 +256,7 @@ class GzipSource:
         return data
 
     def _describe_position(self) -> str:
-        return f" (at the entry {quote(self.current)})" if self.current else ""
+        return f" (at the entry {quote_name(self.current)})" if self.current else ""
 
 
 def _count_zeros(data: bytes) -> int:
@@ -295,7 +295,7 @@ class _Scan:
 
     def run(self) -> None:
         while (block := self._next_header()) is not None:
-            kind, size = block[156:157], parse_size(block[124:136])
+            kind, size = block[156:157], parse_size_field(block[124:136])
             # K, a long name of a link's target, is read past: the link itself is rejected.
             if kind in b"LKxg":
                 self._about_next(kind, size)
@@ -321,7 +321,7 @@ class _Scan:
             return None
         if len(block) != BLOCK or not is_tar_header(block):
             names = self.members.names
-            after = f" after the entry {quote(names[-1])}" if names else ""
+            after = f" after the entry {quote_name(names[-1])}" if names else ""
             kind = None if names else find_foreign_kind(first=block[:FIRST_BYTES])
             if kind is not None:
                 raise ArchiveInvalid(
@@ -369,7 +369,7 @@ class _Scan:
             size = parse_pax_size(pax["size"], raw)
         # The bytes at a sparse file's offset are not its content alone.
         if any(key.startswith("GNU.sparse") for key in pax):
-            raise ArchiveHostile(f"The entry {quote(raw)} is a sparse file.")
+            raise ArchiveHostile(f"The entry {quote_name(raw)} is a sparse file.")
         self._long_name, self._pax = None, {}
         name = normalise_entry_path(raw)
         if isinstance(self._source, GzipSource):
@@ -383,13 +383,13 @@ class _Scan:
 
     def _add_file(self, name: str, size: int) -> None:
         if name in self._names:
-            raise ArchiveHostile(f"The name {quote(name)} appears twice in the archive.")
+            raise ArchiveHostile(f"The name {quote_name(name)} appears twice in the archive.")
         self._names.add(name)
         self._unpacked += size
         if self._unpacked > self._limits.unpacked_bytes:
             raise ArchiveTooLarge(
                 f"The archive unpacks to more than {self._limits.unpacked_bytes} bytes "
-                f"(reached at {quote(name)})."
+                f"(reached at {quote_name(name)})."
             )
         offset = self._source.position
         is_gone = isinstance(self._source, GzipSource)  # a gzip cannot go back to it
@@ -402,26 +402,26 @@ class _Scan:
         # Skipping stops at the end of the archive, so a false size shows only here.
         if self._source.position < offset + size:
             raise ArchiveHostile(
-                f"The entry {quote(name)} declares {size} bytes, more than the archive has."
+                f"The entry {quote_name(name)} declares {size} bytes, more than the archive has."
             )
-        refuse_nested(name, data[:MAGIC_BYTES])
+        refuse_nested_archive(name, data[:MAGIC_BYTES])
         self.members.append(name, offset, size, size, STORED, NO_CRC)
 
 
 def _check_kind(kind: bytes, name: str, raw: str, size: int) -> None:
     if kind in (b"1", b"2"):
-        raise ArchiveHostile(f"The entry {quote(name)} is a link.")
+        raise ArchiveHostile(f"The entry {quote_name(name)} is a link.")
     if kind in (b"3", b"4", b"6"):
-        raise ArchiveHostile(f"The entry {quote(name)} is a device or pipe.")
+        raise ArchiveHostile(f"The entry {quote_name(name)} is a device or pipe.")
     # NUL is a file in the oldest form, 7 a contiguous file.
     if kind not in (b"0", b"\0", b"7", b"5"):
         raise ArchiveHostile(
-            f"The entry {quote(name)} is of the unsupported tar type {quote(kind)}."
+            f"The entry {quote_name(name)} is of the unsupported tar type {quote_name(kind)}."
         )
     if (kind == b"5" or raw.endswith("/")) and size:
-        raise ArchiveHostile(f"The folder {quote(name)} claims to hold bytes of its own.")
+        raise ArchiveHostile(f"The folder {quote_name(name)} claims to hold bytes of its own.")
     if kind != b"5" and not raw.endswith("/") and not name:
-        raise ArchiveHostile(f"The entry {quote(raw)} has no name.")
+        raise ArchiveHostile(f"The entry {quote_name(raw)} has no name.")
 
 
 def _read_exactly(source: Source, count: int) -> bytes:

@@ -2,7 +2,7 @@
 
 from core.errors import ArchiveHostile, ArchiveInvalid
 from core.ingest.limits import MAX_NAME_BYTES
-from core.ingest.names import quote
+from core.ingest.names import quote_name
 
 BLOCK = 512
 
@@ -32,7 +32,7 @@ def decode_text(raw: bytes) -> str:
     """Decode the bytes of a name. Raises ArchiveHostile for a name that is too long."""
     if len(raw) > MAX_NAME_BYTES:
         raise ArchiveHostile(
-            f"The name of the entry {quote(raw)} is longer than {MAX_NAME_BYTES} bytes."
+            f"The name of the entry {quote_name(raw)} is longer than {MAX_NAME_BYTES} bytes."
         )
     try:
         return raw.decode("utf-8")
@@ -41,7 +41,7 @@ def decode_text(raw: bytes) -> str:
         return raw.decode("latin-1")
 
 
-def parse_size(raw: bytes) -> int:
+def parse_size_field(raw: bytes) -> int:
     """Parse a size: octal digits, or GNU's base 256 if the first bit is set."""
     if raw[0] & 0x80:
         if raw[0] != 0x80:
@@ -60,7 +60,7 @@ def parse_size(raw: bytes) -> int:
 def parse_pax_size(text: str, name: str) -> int:
     """Parse the size that a pax header gives for the entry `name`."""
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise ArchiveHostile(f"The entry {quote(name)} declares an absurd size.")
+        raise ArchiveHostile(f"The entry {quote_name(name)} declares an absurd size.")
     return int(text)
 
 

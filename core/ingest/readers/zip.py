@@ -30,7 +30,7 @@ from core.ingest.members import (
     SizeMismatch,
     read_member,
 )
-from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote, refuse_nested
+from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
 from core.ingest.reader import Contents, Reader, build_contents
 from core.ingest.zip_names import ZipNames, unicode_path
 
@@ -111,7 +111,7 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
         names: encoding of names that do not state theirs; "" chooses by the names.
     """
     file_bytes = os.fstat(fd).st_size
-    end = _read_end(fd, file_bytes, limits)
+    end = _read_end_record(fd, file_bytes, limits)
     members = Members()
     file_names: set[str] = set()
     starts = np.empty(end.entries, np.int64)
@@ -121,12 +121,14 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
     for index, entry in enumerate(_read_entries(fd, end)):
         is_utf8 = bool(entry.flags & _UTF8)
         name = normalise_entry_path(
-            encoded.decode(entry.raw_name, is_utf8, entry.extra, lambda: _unsaid_names(fd, end))
+            encoded.decode(
+                entry.raw_name, is_utf8, entry.extra, lambda: _iterate_undeclared_names(fd, end)
+            )
         )
         is_folder = _check_kind(entry, name)
         # Programs differ in which of two equal names they read.
         if name in file_names and not is_folder:
-            raise ArchiveHostile(f"The name {quote(name)} appears twice in the archive.")
+            raise ArchiveHostile(f"The name {quote_name(name)} appears twice in the archive.")
         # Of folders as well, since their headers must not overlap files either.
         data_offset, first = _check_local(fd, entry, end.directory_offset)
         starts[index] = entry.header_offset
@@ -139,17 +141,17 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
         if unpacked > limits.unpacked_bytes:
             raise ArchiveTooLarge(
                 f"The archive unpacks to more than {limits.unpacked_bytes} bytes (reached at "
-                f"{quote(name)})."
+                f"{quote_name(name)})."
             )
         if entry.method == DEFLATED:
-            first = _first_inflated(fd, entry, data_offset)
+            first = _read_first_inflated(fd, entry, data_offset)
             # A false size is found before the batch is accepted; the sum is limited because this
             # takes time.
             if entry.size <= trial:
                 # An empty entry takes time, too.
                 trial -= max(entry.size, 64)
-                _try_size(fd, entry, data_offset, name)
-        refuse_nested(name, first)
+                _check_unpacked_size(fd, entry, data_offset, name)
+        refuse_nested_archive(name, first)
         members.append(name, data_offset, entry.packed, entry.size, entry.method, entry.crc)
     _check_overlap(fd, starts, stops)
     if check_ratio:
@@ -158,7 +160,7 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
     return members
 
 
-def _unsaid_names(fd: int, end: _End) -> Iterator[bytes]:
+def _iterate_undeclared_names(fd: int, end: _End) -> Iterator[bytes]:
     """Yield the names beyond ASCII that do not state their encoding."""
     for entry in _read_entries(fd, end):
         name = entry.raw_name
@@ -172,7 +174,7 @@ def _check_ratio(unpacked: int, file_bytes: int, limits: Limits) -> None:
         raise ArchiveHostile(f"The archive of {file_bytes} bytes declares {too_tight}.")
 
 
-def _read_end(fd: int, file_bytes: int, limits: Limits) -> _End:
+def _read_end_record(fd: int, file_bytes: int, limits: Limits) -> _End:
     tail_offset = max(0, file_bytes - _END.size - _MAX16)
     tail = os.pread(fd, _END.size + _MAX16, tail_offset)
     # The archive's comment may contain the signature: a record must end where the file ends.
@@ -289,7 +291,7 @@ def _read_entries(fd: int, end: _End) -> Iterator[_Entry]:
                 )
         if disk:
             raise ArchiveInvalid(
-                f"The entry {quote(raw_name)} lies in another part of a divided zip."
+                f"The entry {quote_name(raw_name)} lies in another part of a divided zip."
             )
         yield _Entry(
             raw_name, flags, method, crc, packed, size, header_offset, attributes >> 16, extra
@@ -306,11 +308,11 @@ def _zip64_extra(extra: bytes, raw_name: bytes) -> bytes | None:
         kind, count = struct.unpack_from("<HH", extra, at)
         if at + 4 + count > len(extra):
             raise ArchiveHostile(
-                f"The extra field of {quote(raw_name)} is longer than the space it has."
+                f"The extra field of {quote_name(raw_name)} is longer than the space it has."
             )
         if kind == 1:
             if body is not None:
-                raise ArchiveHostile(f"The entry {quote(raw_name)} has two zip64 fields.")
+                raise ArchiveHostile(f"The entry {quote_name(raw_name)} has two zip64 fields.")
             body = extra[at + 4 : at + 4 + count]
         at += 4 + count
     return body  # up to three bytes of padding are tolerated, because alignment tools write them
@@ -324,7 +326,7 @@ def _widen_fields(
     def take_value(bits: int) -> int:
         if not values or len(values[0]) < bits // 8:
             raise ArchiveHostile(
-                f"The zip64 field of {quote(raw_name)} lacks a value that it should hold."
+                f"The zip64 field of {quote_name(raw_name)} lacks a value that it should hold."
             )
         return int.from_bytes(values.pop(0)[: bits // 8], "little")
 
@@ -341,34 +343,36 @@ def _check_kind(entry: _Entry, name: str) -> bool:
         raise ArchiveHostile("An entry has an empty name.")
     kind = stat.S_IFMT(entry.mode)
     if kind == stat.S_IFLNK:
-        raise ArchiveHostile(f"The entry {quote(name)} is a symbolic link.")
+        raise ArchiveHostile(f"The entry {quote_name(name)} is a symbolic link.")
     # 0: archives made on Windows have no Unix mode.
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise ArchiveHostile(f"The entry {quote(name)} is a device, pipe or socket.")
+        raise ArchiveHostile(f"The entry {quote_name(name)} is a device, pipe or socket.")
     if entry.flags & _ENCRYPTED:
         raise ArchiveHostile(
-            f"The entry {quote(name)} is encrypted; send the archive without a password."
+            f"The entry {quote_name(name)} is encrypted; send the archive without a password."
         )
     if entry.method not in (STORED, DEFLATED):
         method = _METHODS.get(entry.method, f"method {entry.method}")
         raise ArchiveHostile(
-            f"The entry {quote(name)} is packed with {method}; only stored and deflated are "
+            f"The entry {quote_name(name)} is packed with {method}; only stored and deflated are "
             "accepted. Unpack it, and send the folder (perennial submit MODEL FOLDER), or pack it "
             "with zip -r."
         )
     is_folder = entry.raw_name.endswith(b"/") or kind == stat.S_IFDIR
     # An empty stream of deflate has two bytes.
     if is_folder and (entry.size or entry.packed > 2):
-        raise ArchiveHostile(f"The folder {quote(name)} claims to hold bytes of its own.")
+        raise ArchiveHostile(f"The folder {quote_name(name)} claims to hold bytes of its own.")
     if not is_folder and not name:
-        raise ArchiveHostile(f"The entry {quote(entry.raw_name)} has no name.")
+        raise ArchiveHostile(f"The entry {quote_name(entry.raw_name)} has no name.")
     return is_folder
 
 
 def _check_sizes(entry: _Entry, name: str, limits: Limits, check_ratio: bool) -> None:
     if entry.method == STORED:
         if entry.packed != entry.size:
-            raise ArchiveHostile(f"The stored entry {quote(name)} declares two different sizes.")
+            raise ArchiveHostile(
+                f"The stored entry {quote_name(name)} declares two different sizes."
+            )
         return
     # Deflate adds at most 5 bytes per 16 KiB block. Weak packers are allowed twice that and a
     # margin.
@@ -377,12 +381,12 @@ def _check_sizes(entry: _Entry, name: str, limits: Limits, check_ratio: bool) ->
         or entry.size > entry.packed * _DEFLATE_RATIO
     ):
         raise ArchiveHostile(
-            f"The entry {quote(name)} lies about its size: {entry.packed} packed bytes, "
+            f"The entry {quote_name(name)} lies about its size: {entry.packed} packed bytes, "
             f"{entry.size} unpacked."
         )
     if check_ratio and entry.size > max(limits.ratio * entry.packed, bounds.RATIO_FLOOR_BYTES):
         raise ArchiveHostile(
-            f"The entry {quote(name)} unpacks {entry.packed} bytes to {entry.size}, more than "
+            f"The entry {quote_name(name)} unpacks {entry.packed} bytes to {entry.size}, more than "
             f"{limits.ratio}:1."
         )
 
@@ -392,22 +396,24 @@ def _check_local(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, by
     name = entry.raw_name
     start = entry.header_offset
     if start + _LOCAL.size + len(name) > directory_offset:
-        raise ArchiveHostile(f"The entry {quote(name)} points outside the archive's data.")
+        raise ArchiveHostile(f"The entry {quote_name(name)} points outside the archive's data.")
     head = os.pread(fd, _LOCAL_READ, start)
     if len(head) < _LOCAL.size or not head.startswith(b"PK\x03\x04"):
-        raise ArchiveHostile(f"The entry {quote(name)} points at something that is not an entry.")
+        raise ArchiveHostile(
+            f"The entry {quote_name(name)} points at something that is not an entry."
+        )
     _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes = _LOCAL.unpack_from(head)
     data_offset = start + _LOCAL.size + name_bytes + extra_bytes
     if data_offset + entry.packed > directory_offset:
-        raise ArchiveHostile(f"The entry {quote(name)} reaches beyond the archive's data.")
+        raise ArchiveHostile(f"The entry {quote_name(name)} reaches beyond the archive's data.")
     if len(head) < _LOCAL.size + name_bytes + extra_bytes:
         head = os.pread(fd, data_offset - start, start)
     # Other readers trust the local header and would see another file.
     if head[_LOCAL.size : _LOCAL.size + name_bytes] != name:
-        raise ArchiveHostile(f"The entry {quote(name)} has another name in its local header.")
+        raise ArchiveHostile(f"The entry {quote_name(name)} has another name in its local header.")
     if method != entry.method or (flags ^ entry.flags) & (_ENCRYPTED | _DESCRIPTOR | _UTF8):
         raise ArchiveHostile(
-            f"The entry {quote(name)} has other flags or packing in its local header."
+            f"The entry {quote_name(name)} has other flags or packing in its local header."
         )
     if _MAX32 in (packed, size):
         wide = _zip64_extra(
@@ -421,7 +427,7 @@ def _check_local(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, by
         a != b and not (flags & _DESCRIPTOR and a == 0) for a, b in zip(local, central, strict=True)
     ):
         raise ArchiveHostile(
-            f"The entry {quote(name)} declares other sizes or another checksum in its local header."
+            f"The entry {quote_name(name)} declares other sizes or another checksum in its local header."
         )
     if entry.method == STORED:
         at = data_offset - start
@@ -432,7 +438,7 @@ def _check_local(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, by
     return data_offset, b""
 
 
-def _first_inflated(fd: int, entry: _Entry, data_offset: int) -> bytes:
+def _read_first_inflated(fd: int, entry: _Entry, data_offset: int) -> bytes:
     """Return the first unpacked bytes of a deflated entry.
 
     The result is empty if its stream is damaged, which becomes a row of the report later.
@@ -445,13 +451,13 @@ def _first_inflated(fd: int, entry: _Entry, data_offset: int) -> bytes:
         return b""
 
 
-def _try_size(fd: int, entry: _Entry, data_offset: int, name: str) -> None:
+def _check_unpacked_size(fd: int, entry: _Entry, data_offset: int, name: str) -> None:
     """Unpack an entry up to one byte more than declared; damage is left to the decoder's report."""
     try:
         read_member(fd, data_offset, entry.packed, entry.size, entry.method, NO_CRC)
     except SizeMismatch as error:
         raise ArchiveHostile(
-            f"The entry {quote(name)} does not unpack to its declared {entry.size} bytes."
+            f"The entry {quote_name(name)} does not unpack to its declared {entry.size} bytes."
         ) from error
     except Damaged:
         return
@@ -465,4 +471,4 @@ def _check_overlap(fd: int, starts: "np.ndarray[Any, Any]", stops: "np.ndarray[A
     at = int(starts[order][bad[0] + 1])
     head = os.pread(fd, _LOCAL.size + bounds.MAX_NAME_BYTES, at)
     name = head[_LOCAL.size : _LOCAL.size + _LOCAL.unpack_from(head)[9]]
-    raise ArchiveHostile(f"The entry {quote(name)} overlaps another entry.")
+    raise ArchiveHostile(f"The entry {quote_name(name)} overlaps another entry.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from core.ingest.rules.entries import BadEntry, RuleError
-from core.ingest.rules.names import is_archive, is_hidden, is_image, is_junk, quote
+from core.ingest.rules.names import is_archive, is_hidden, is_image, is_junk, quote_name
 from core.ingest.rules.sentences import format_count
 
 IGNORED = -1
@@ -111,7 +111,7 @@ class Builder:
             else:
                 remaining.append(index)
         self.plan.left_out_warnings += [
-            f"{format_count(number, 'image')} in the hidden folder {quote(folder)} left out."
+            f"{format_count(number, 'image')} in the hidden folder {quote_name(folder)} left out."
             for folder, number in sorted(hidden.items())[:MOST_NOTES]
         ]
         return remaining
@@ -137,7 +137,7 @@ def require_training(classes: Sequence[str], of: Sequence[int], test: Sequence[i
     for label, has in zip(classes, trained, strict=True):
         if not has:
             raise RuleError(
-                f"The class {quote(label)} has test images but no training images.", "labels"
+                f"The class {quote_name(label)} has test images but no training images.", "labels"
             )
 
 

@@ -6,10 +6,10 @@ from core.ingest.rules import label_files
 from core.ingest.rules.builder import MOST_NOTES, Builder
 from core.ingest.rules.entries import ReadingOptions, Remedy, RuleError
 from core.ingest.rules.levels import Known, Levels
-from core.ingest.rules.names import CSV_NAME, is_image, normal_label, quote
+from core.ingest.rules.names import CSV_NAME, is_image, normal_label, quote_name
 from core.ingest.rules.sentences import format_count, format_names, format_tally
 from core.ingest.rules.tables import suggest_pattern
-from core.ingest.rules.words import is_container, part_of, parts_of_classes
+from core.ingest.rules.words import find_parts_of_classes, is_container, parse_part_of_folder
 
 
 class Choice:
@@ -53,8 +53,8 @@ class Choice:
             if not self._is_known():
                 raise self._build_error(label_files_found)
         if len(tally) > 1:
-            plan.warnings += _said_of_classes(containers, bool(self._levels.parts))
-        halves = parts_of_classes(tally)
+            plan.warnings += _warn_of_class_names(containers, bool(self._levels.parts))
+        halves = find_parts_of_classes(tally)
         if halves:
             plan.warnings.append(
                 f"The folders {format_names(halves, 4)} were taken as classes of their own. If "
@@ -92,22 +92,24 @@ class Choice:
         if len(tally) == 1:
             (name,) = tally
             label = normal_label(self._one_label())
-            path = quote("/".join([*self._levels.passed, name]))
+            path = quote_name("/".join([*self._levels.passed, name]))
             issue = (
                 f"{images} lie in one folder {path}"
                 if images != "1 image"
                 else f"1 image lies in the folder {path}"
             )
             remedies = [
-                Remedy("one_class", "true", f"Read all {images} as one class {quote(label)}")
+                Remedy("one_class", "true", f"Read all {images} as one class {quote_name(label)}")
             ]
             alternative = (
-                f", or with -o layout=folders to call it {quote(name)}" if label != name else ""
+                f", or with -o layout=folders to call it {quote_name(name)}"
+                if label != name
+                else ""
             )
             option_text = (
                 "If they are all of one class, say so with -o one_class=true (in a request "
                 "?one_class=true), which "
-                f"calls it {quote(label)}{alternative}."
+                f"calls it {quote_name(label)}{alternative}."
             )
         else:
             issue = (
@@ -143,15 +145,15 @@ class Choice:
         )
 
 
-def _said_of_classes(containers: Sequence[str], has_parts: bool) -> list[str]:
+def _warn_of_class_names(containers: Sequence[str], has_parts: bool) -> list[str]:
     """Return warnings about classes that are named like parts or containers.
 
     Such names are accepted beside other classes.
     """
-    part_folders = [] if has_parts else [name for name in containers if part_of(name)]
+    part_folders = [] if has_parts else [name for name in containers if parse_part_of_folder(name)]
     container_folders = [name for name in containers if name not in part_folders]
     warnings = [
-        f"The folder {quote(folder)} was taken as a class. For a training part and a test part, "
+        f"The folder {quote_name(folder)} was taken as a class. For a training part and a test part, "
         "send train/<class>/… and test/<class>/…."
         for folder in part_folders
     ][:MOST_NOTES]

@@ -187,7 +187,7 @@ def find_foreign_kind(name: str = "", first: bytes = b"") -> Foreign | None:
     return _TFRECORD if _TFRECORD_NAME in lower else None
 
 
-def kinds_among(names: Sequence[str]) -> dict[Foreign, list[int]]:
+def group_files_by_kind(names: Sequence[str]) -> dict[Foreign, list[int]]:
     """Return kind → numbers of its files."""
     files_by_kind: dict[Foreign, list[int]] = {}
     for index, name in enumerate(names):

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from core.ingest.rules.names import file_stem, folder_of, is_image, quote
+from core.ingest.rules.names import get_file_stem, get_folder, is_image, quote_name
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".manifest", ".parquet", ".xlsx", ".xls", ".ods")
 _KNOWN: tuple[tuple[str, str], ...] = (
@@ -66,7 +66,7 @@ class LabelFile(NamedTuple):
 
     def __str__(self) -> str:
         """Return the end of a sentence: `“labels.json” looks like a FiftyOne export`."""
-        return f"{quote(self.path)} looks like {self.description}"
+        return f"{quote_name(self.path)} looks like {self.description}"
 
 
 def find_label_files(names: Sequence[str], remaining: Sequence[int]) -> list[LabelFile]:
@@ -82,15 +82,15 @@ def find_label_files(names: Sequence[str], remaining: Sequence[int]) -> list[Lab
         file = path.rpartition("/")[2].lower()
         if is_image(file) or "." not in file:
             continue
-        description = looks_like(file)
+        description = describe_label_file(file)
         ending = file[file.rindex(".") :]
         if description is None and ending not in _SIDECARS:
             continue
         if ending in _SIDECARS or ending in _TABLES:
             # Made only when needed: a batch may have half a million names.
             if stems is None:
-                stems = {file_stem(names[i]) for i in remaining if is_image(names[i])}
-            if file_stem(path) in stems:
+                stems = {get_file_stem(names[i]) for i in remaining if is_image(names[i])}
+            if get_file_stem(path) in stems:
                 aside.append(index)
                 continue
         if description is not None:
@@ -98,7 +98,7 @@ def find_label_files(names: Sequence[str], remaining: Sequence[int]) -> list[Lab
     return [*batch_files, *_group_sidecars(names, aside)]
 
 
-def looks_like(file: str) -> str | None:
+def describe_label_file(file: str) -> str | None:
     """Return a description of label files with such a name, or None.
 
     `file` is in lower case and has no folder.
@@ -117,7 +117,7 @@ def _group_sidecars(names: Sequence[str], aside: Sequence[int]) -> list[LabelFil
     first: dict[tuple[str, str], int] = {}
     for index in aside:
         path = names[index]
-        group = folder_of(path), path[path.rindex(".") :].lower()
+        group = get_folder(path), path[path.rindex(".") :].lower()
         first.setdefault(group, index)
         of[group] += 1
     return [

@@ -55,7 +55,7 @@ MAC_ICON, SHOWN_ICON = "Icon\r", "Icon␍"
 _SHOWN_CHARS = 120
 
 
-def quote(name: str | bytes, most: int = _SHOWN_CHARS) -> str:
+def quote_name(name: str | bytes, most: int = _SHOWN_CHARS) -> str:
     """Return `name` quoted for a message, with at most about `most` characters.
 
     Unprintable characters are escaped.
@@ -115,12 +115,12 @@ def is_archive(path: str) -> bool:
     return path.lower().endswith(ARCHIVE_SUFFIXES)
 
 
-def file_stem(path: str) -> str:
+def get_file_stem(path: str) -> str:
     """Return a file's name without its folders and its last ending."""
     name = path.rpartition("/")[2]
     return name.rpartition(".")[0] or name
 
 
-def folder_of(path: str) -> str:
+def get_folder(path: str) -> str:
     """Return the folder that contains a file; "" at the top."""
     return path.rpartition("/")[0]

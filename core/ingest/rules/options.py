@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from core.ingest.rules.entries import ReadingOptions
-from core.ingest.rules.names import quote
+from core.ingest.rules.names import quote_name
 
 OPTIONS = (
     "layout",
@@ -33,7 +33,7 @@ def read_options(texts: Mapping[str, str]) -> ReadingOptions:
             raise ValueError(f"{name} has {len(texts[name])} characters; {MAX_CHARS} are allowed.")
     layout = texts.get("layout") or "auto"
     if layout not in ("auto", "folders"):
-        raise ValueError(f"layout is {quote(layout)}; possible are auto and folders.")
+        raise ValueError(f"layout is {quote_name(layout)}; possible are auto and folders.")
     return ReadingOptions(
         layout="folders" if layout == "folders" else "auto",
         one_class=_is_true("one_class", texts.get("one_class") or "false"),
@@ -75,7 +75,7 @@ def option_texts(values: Mapping[str, object]) -> dict[str, str]:
 
 def _is_true(name: str, text: str) -> bool:
     if text.lower() not in _TRUE + _FALSE:
-        raise ValueError(f"{name} is {quote(text)}; possible are true and false.")
+        raise ValueError(f"{name} is {quote_name(text)}; possible are true and false.")
     return text.lower() in _TRUE
 
 
@@ -86,7 +86,7 @@ def _parse_level(text: str) -> int | None:
     # Three digits decide, whatever the length of the number.
     if not (level.isascii() and level.isdigit() and 1 <= int(level[:3]) <= MAX_LEVEL):
         raise ValueError(
-            f"classes is {quote(text)}; possible are level:1 and level:2, up to level:{MAX_LEVEL}."
+            f"classes is {quote_name(text)}; possible are level:1 and level:2, up to level:{MAX_LEVEL}."
         )
     return int(level)
 
@@ -100,5 +100,7 @@ def _parse_share(text: str) -> float:
         share = math.nan
     # NaN fails the comparison, too.
     if not 0 <= share <= 1:
-        raise ValueError(f"max_bad is {quote(text)}; it must be a share from 0 to 1, such as 0.05.")
+        raise ValueError(
+            f"max_bad is {quote_name(text)}; it must be a share from 0 to 1, such as 0.05."
+        )
     return share

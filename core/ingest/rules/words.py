@@ -71,13 +71,13 @@ _CLASS_STEMS = frozenset(
 _SHORTEST_STEM = 2
 
 
-def part_of(folder: str) -> str | None:
+def parse_part_of_folder(folder: str) -> str | None:
     """Return TRAINING, TEST or VALIDATION if a folder is named like one, else None."""
     part_and_rest = _split_part(folder)
     return part_and_rest[0] if part_and_rest is not None and not part_and_rest[1] else None
 
 
-def alike_parts(folders: Iterable[str]) -> dict[str, str]:
+def find_alike_parts(folders: Iterable[str]) -> dict[str, str]:
     """Return folder → its part, for parts marked by one other word, as `seg_train` and `seg_test`.
 
     The result is empty unless exactly one such word has a training part and another part.
@@ -95,7 +95,7 @@ def alike_parts(folders: Iterable[str]) -> dict[str, str]:
     return complete[0] if len(complete) == 1 and len(by_rest) == 1 else {}
 
 
-def parts_of_classes(folders: Iterable[str]) -> list[str]:
+def find_parts_of_classes(folders: Iterable[str]) -> list[str]:
     """Return folders named by a class and one of its parts: `cat_train` and `cat_test`."""
     by_rest: dict[tuple[str, ...], dict[str, str]] = {}
     for folder in folders:
@@ -109,13 +109,13 @@ def parts_of_classes(folders: Iterable[str]) -> list[str]:
 
 def is_container(folder: str) -> bool:
     """Return whether a folder's name is a word for a part or for files, not for its images."""
-    if part_of(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):
+    if parse_part_of_folder(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):
         return True
     words = _split_words(folder)
     meaning = [word for word in words if word not in _FILLING]
     # A name of fillings alone, such as `new`, may be that of a class.
     return bool(meaning) and all(
-        word in _CONTAINERS or _find_part(word) is not None for word in meaning
+        word in _CONTAINERS or _find_dataset_part(word) is not None for word in meaning
     )
 
 
@@ -152,7 +152,7 @@ def _split_part(folder: str) -> tuple[str, tuple[str, ...]] | None:
     """Return the only part that a name mentions and its other words, or None."""
     parts, other_words = [], []
     for word in _split_words(folder):
-        part = _find_part(word)
+        part = _find_dataset_part(word)
         if part is not None:
             parts.append(part)
         elif word not in _BESIDE:
@@ -160,7 +160,7 @@ def _split_part(folder: str) -> tuple[str, tuple[str, ...]] | None:
     return (parts[0], tuple(other_words)) if len(parts) == 1 else None
 
 
-def _find_part(word: str) -> str | None:
+def _find_dataset_part(word: str) -> str | None:
     """Return the part in a word such as `train`, `trainset` and `trainingimage`, or None."""
     for part_word in _LONGEST_WORDS:
         if word.startswith(part_word) and (word == part_word or word[len(part_word) :] in _BESIDE):
@@ -190,4 +190,4 @@ def _to_singular(word: str) -> str:
 
 
 def _is_compound(word: str) -> bool:
-    return word not in PART_WORDS and _find_part(word) is not None
+    return word not in PART_WORDS and _find_dataset_part(word) is not None

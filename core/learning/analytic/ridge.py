@@ -68,7 +68,9 @@ def _gcv_score(strength: float, values: Tensor, energy: Tensor, examples: int) -
     return float(examples * residual / freedom.square())
 
 
-def left_out(sums: Sums, strength: float, weight: Tensor, h: Tensor, labels: Tensor) -> Tensor:
+def compute_left_out_scores(
+    sums: Sums, strength: float, weight: Tensor, h: Tensor, labels: Tensor
+) -> Tensor:
     """Return the left-out scores of examples, float64 [n, C].
 
     Each example is scored by the solution without it: (Wᵀh − g y) / (1 − g), g = hᵀ(G + λI)⁻¹h.

@@ -317,7 +317,7 @@ class Channels(Block):
 TYPES: dict[str, type[Block]] = {t.kind: t for t in (Diagonal, Kfac, TKfac, Exact, Gram, Channels)}
 
 
-def from_tensors(kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Block:
+def rebuild_block(kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Block:
     """Rebuild a block from what `to_tensors`, `kind` and `tiers` of it returned.
 
     Raises ValueError for an unknown kind or tier.
@@ -329,7 +329,7 @@ def from_tensors(kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Tens
     for name, tier in tiers.items():
         prefix = f"{name}."
         stored = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
-        values[name] = factor.from_tensors(tier, stored)
+        values[name] = factor.rebuild_factor(tier, stored)
     return TYPES[kind](**values)
 
 

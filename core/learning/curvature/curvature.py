@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.learning.curvature.block import Block, from_tensors
+from core.learning.curvature.block import Block, rebuild_block
 from core.learning.precision import full_precision
 
 
@@ -105,7 +105,7 @@ class Curvature:
             by_layer[layer][field] = tensor
         return Curvature(
             {
-                layer: from_tensors(of["kind"], of["tiers"], by_layer[layer])
+                layer: rebuild_block(of["kind"], of["tiers"], by_layer[layer])
                 for layer, of in json.items()
             }
         )

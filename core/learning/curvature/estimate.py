@@ -18,7 +18,13 @@ from torch import Tensor, nn
 from core.learning.curvature.block import Block, Channels, Diagonal, Exact, Gram, Kfac, TKfac
 from core.learning.curvature.capture import CapturedPass, Forward
 from core.learning.curvature.factor import make_dense
-from core.learning.curvature.layers import Layer, find_layer, gradients_of, inputs_of, outputs_of
+from core.learning.curvature.layers import (
+    Layer,
+    arrange_inputs,
+    arrange_output_gradients,
+    compute_example_gradients,
+    find_layer,
+)
 from core.learning.precision import full_precision
 
 Kind = Literal["diagonal", "kfac", "tkfac", "exact", "gram"]
@@ -157,7 +163,7 @@ class _LayerSums:
         """
         if self.kind not in ("kfac", "gram"):
             return
-        rows = inputs_of(self.layer, a.to(self.dtype))
+        rows = arrange_inputs(self.layer, a.to(self.dtype))
         positions = rows.shape[1]
         if self.kind == "gram" and positions != 1:
             raise ValueError(
@@ -177,7 +183,7 @@ class _LayerSums:
             return
         a, g = a.to(self.dtype), g.to(self.dtype)
         if self.kind == "kfac":
-            rows = outputs_of(self.layer, g).flatten(0, 1)
+            rows = arrange_output_gradients(self.layer, g).flatten(0, 1)
             self.sums["g"] += rows.T @ rows
         elif self.kind == "tkfac":
             p, q, delta = trace_factors(self.layer, a, g)
@@ -185,7 +191,7 @@ class _LayerSums:
             self.sums["q"] += q
             self.sums["delta"] += delta
         else:
-            m = gradients_of(self.layer, a, g)
+            m = compute_example_gradients(self.layer, a, g)
             if self.kind == "diagonal":
                 self.sums["values"] += m.square().sum(0)
             elif self.kind == "channels":
@@ -234,10 +240,10 @@ def trace_factors(
         positions = g[0].numel() // layer.outputs
         by_positions = _cheaper_by_positions(positions, layer.outputs, layer.width)
     if not by_positions:
-        m = gradients_of(layer, a, g)
+        m = compute_example_gradients(layer, a, g)
         rows, columns = m.flatten(0, 1), m.transpose(0, 1).flatten(1)
         return rows.T @ rows, columns @ columns.T, m.square().sum()
-    x, y = inputs_of(layer, a), outputs_of(layer, g)
+    x, y = arrange_inputs(layer, a), arrange_output_gradients(layer, g)
     of_x, of_y = x @ x.transpose(1, 2), y @ y.transpose(1, 2)
     p = x.flatten(0, 1).T @ (of_y @ x).flatten(0, 1)
     q = y.flatten(0, 1).T @ (of_x @ y).flatten(0, 1)

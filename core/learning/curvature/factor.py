@@ -55,7 +55,7 @@ class Factor(ABC):
 
     @abstractmethod
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the stored tensors, which `from_tensors` turns back into F, bit for bit."""
+        """Return the stored tensors, which `rebuild_factor` turns back into F, bit for bit."""
 
     def merge(self, other: Factor, share: float) -> Factor:
         """Return (1 - share) · self + share · other in this factor's tier.
@@ -171,7 +171,7 @@ class LowRank(Factor):
         addend = (
             other
             if isinstance(other, LowRank)
-            else low_rank(other.to_dense().to(self.vectors), rank)
+            else make_low_rank(other.to_dense().to(self.vectors), rank)
         )
         diagonal = torch.lerp(self.diagonal(), addend.diagonal().to(self.remainder), share)
         roots = [
@@ -257,7 +257,7 @@ def make_dense(matrix: Tensor, tier: Tier = "full") -> Factor:
     return Dense(matrix.bfloat16().float() if tier == "packed bf16" else matrix, tier)
 
 
-def low_rank(matrix: Tensor, rank: int) -> LowRank:
+def make_low_rank(matrix: Tensor, rank: int) -> LowRank:
     """Return the leading `rank` eigenvectors of a symmetric matrix, with its diagonal."""
     # `eigh` sorts ascending: the leading ones are the last.
     values, vectors = torch.linalg.eigh(matrix)
@@ -304,13 +304,13 @@ def compress_matrix(matrix: Tensor, limit: int | None, kernel: int = 1) -> Facto
     # Room for r vectors, r values and a diagonal.
     rank = min((limit // each - w) // (w + 1), MAX_RANK)
     if rank >= MIN_RANK:
-        return low_rank(matrix, rank)
+        return make_low_rank(matrix, rank)
     if kernel > 1 and ((w // kernel) ** 2 + w % kernel) * each <= limit:
         return make_uncorrelated(matrix, kernel)
     return None
 
 
-def from_tensors(tier: str, tensors: Mapping[str, Tensor]) -> Factor:
+def rebuild_factor(tier: str, tensors: Mapping[str, Tensor]) -> Factor:
     """Rebuild a factor from its `to_tensors`. Raises ValueError for an unknown tier."""
     if tier == "full":
         return Dense(tensors["matrix"])

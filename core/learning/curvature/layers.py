@@ -59,7 +59,7 @@ class Layer:
         return self.weight[0, 0].numel() if self.form == "convolution" else 1
 
 
-def layers_of(network: nn.Module, parameters: Iterable[str]) -> list[str]:
+def list_layer_names(network: nn.Module, parameters: Iterable[str]) -> list[str]:
     """Return the names of the layers that own these parameters.
 
     A parameter outside of a layer is its own layer.
@@ -82,14 +82,16 @@ def layers_of(network: nn.Module, parameters: Iterable[str]) -> list[str]:
 
 
 def find_layer(network: nn.Module, name: str) -> Layer:
-    """Return the layer with a name from `layers_of`. Raises ValueError if it cannot be measured."""
+    """Return the layer with a name from `list_layer_names`. Raises ValueError if it cannot be
+    measured.
+    """
     modules = dict(network.named_modules())
     if name in modules:
-        return _of_module(name, modules[name])
+        return _describe_module(name, modules[name])
     prefix, _, key = name.rpartition(".")
     owner = modules.get(prefix)
     if name.endswith(PROJECTION) and isinstance(owner, nn.MultiheadAttention):
-        return _of_attention(name, owner)
+        return _describe_attention(name, owner)
     weight = owner._parameters.get(key) if owner is not None else None
     if owner is None or weight is None:
         raise ValueError(f"the network has no layer or parameter {name!r}")
@@ -111,7 +113,7 @@ def _get_form(module: nn.Module) -> Form | None:
     return None
 
 
-def _of_module(name: str, module: nn.Module) -> Layer:
+def _describe_module(name: str, module: nn.Module) -> Layer:
     """Describe a module as a layer. Raises ValueError if it cannot be measured."""
     form = _get_form(module)
     if form is None:
@@ -128,7 +130,7 @@ def _of_module(name: str, module: nn.Module) -> Layer:
     return Layer(name, form, module, weight, bias if isinstance(bias, nn.Parameter) else None)
 
 
-def _of_attention(name: str, module: nn.MultiheadAttention) -> Layer:
+def _describe_attention(name: str, module: nn.MultiheadAttention) -> Layer:
     """Describe an attention's input projection as a layer.
 
     Raises ValueError if it cannot be measured.
@@ -165,7 +167,7 @@ def expand_parameter(parameter: Tensor, examples: int) -> Tensor:
     return rows.clone().requires_grad_()
 
 
-def inputs_of(layer: Layer, a: Tensor) -> Tensor:
+def arrange_inputs(layer: Layer, a: Tensor) -> Tensor:
     """Return a layer's input as rows [B, T, w] of T positions.
 
     A convolution's rows are patches in weight.flatten(1) order. A 1 is appended where there is a
@@ -184,14 +186,14 @@ def inputs_of(layer: Layer, a: Tensor) -> Tensor:
     return rows if layer.bias is None else functional.pad(rows, (0, 1), value=1.0)
 
 
-def outputs_of(layer: Layer, g: Tensor) -> Tensor:
+def arrange_output_gradients(layer: Layer, g: Tensor) -> Tensor:
     """Return a layer's output gradient as rows [B, T, o]."""
     if layer.form == "convolution":
         return g.flatten(2).transpose(1, 2)
     return g.reshape(g.shape[0], -1, g.shape[-1])
 
 
-def gradients_of(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
+def compute_example_gradients(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
     """Return every example's gradient M [B, o, w].
 
     Args:
@@ -206,7 +208,7 @@ def gradients_of(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
         weight = conv_gradients(module, a, g).flatten(2)
         return weight if layer.bias is None else torch.cat([weight, g.sum((2, 3))[..., None]], 2)
     if layer.form != "norm":
-        return outputs_of(layer, g).transpose(1, 2) @ inputs_of(layer, a)
+        return arrange_output_gradients(layer, g).transpose(1, 2) @ arrange_inputs(layer, a)
     first = isinstance(module, nn.BatchNorm2d) or _channels_first(module)
     x = (
         batch_normalised(module, a)

@@ -94,11 +94,11 @@ class Augmentation:
         flips = numbers[:, 2] < 0.5 if self.flip else None
         bytes_each = images[0].numel()
         if images.device.type != "cpu" or bytes_each < WINDOW_BYTES:
-            moved = _moved_by_pixel(images, index, offsets, flips)
+            moved = _move_by_pixel(images, index, offsets, flips)
         elif bytes_each < SLICE_BYTES:
-            moved = _moved_by_window(images, index, offsets, flips, self.shift)
+            moved = _move_by_window(images, index, offsets, flips, self.shift)
         else:
-            moved = _moved_by_slice(images, index, offsets, flips)
+            moved = _move_by_slice(images, index, offsets, flips)
         return rand_augment.rand_augment(moved, table[:, COLUMNS:]) if self.rand else moved
 
 
@@ -107,7 +107,7 @@ class Augmentation:
 # top left corner) and flips bool [B] or None, and returns [B, S, S, C], contiguous.
 
 
-def _moved_by_pixel(images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None) -> Tensor:
+def _move_by_pixel(images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None) -> Tensor:
     """Look up every pixel: a single kernel, which suits an accelerator and tiny images."""
     size = images.shape[1]
     positions = torch.arange(size, device=images.device)
@@ -118,7 +118,7 @@ def _moved_by_pixel(images: Tensor, index: Tensor, offsets: Tensor, flips: Tenso
     return images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
 
 
-def _moved_by_window(
+def _move_by_window(
     images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None, shift: int
 ) -> Tensor:
     """Widen the images by `shift` repeated pixels on each side, then copy a window of each."""
@@ -145,7 +145,7 @@ def _moved_by_window(
     return moved
 
 
-def _moved_by_slice(images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None) -> Tensor:
+def _move_by_slice(images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None) -> Tensor:
     """Copy a rectangle of each image, then repeat its edges.
 
     This suits images so large that calls cost little.

@@ -49,7 +49,7 @@ class CachedSource:
         # Runs of equal length, without a small remainder: kernels for a few images round
         # differently.
         parts = rows.tensor_split(max(1, rows.numel() // BATCH))
-        self._table = new_table(
+        self._table = create_feature_table(
             (len(self.labels), ctx.network.backbone.width), ctx.folder, ctx.device
         )
         with frozen_context(ctx):
@@ -106,7 +106,7 @@ def frozen_context(ctx: Context) -> Iterator[None]:
         yield
 
 
-def new_table(size: tuple[int, int], folder: Path, device: torch.device) -> Tensor:
+def create_feature_table(size: tuple[int, int], folder: Path, device: torch.device) -> Tensor:
     """Return an uninitialised float32 [n, D] on the device, or in a scratch file in `folder`.
 
     The file is unlinked at once, so that its space is freed with the tensor. Raises OSError when
@@ -127,7 +127,7 @@ def table_bytes(n: int, width: int) -> int:
     return 4 * n * width
 
 
-def find_obstacle(ctx: Context, method: Method) -> str:
+def find_caching_obstacle(ctx: Context, method: Method) -> str:
     """Return the reason why this stage's features cannot be cached, for a person; "" if they can.
 
     The trainable parameters must be selected, and every module in its training mode.
@@ -166,7 +166,7 @@ def cached_source(
     """
     # Before the decision: the features of an earlier stage may be of a backbone that has moved.
     ctx.cached = None
-    why_not = find_obstacle(ctx, method)
+    why_not = find_caching_obstacle(ctx, method)
     if ctx.recipe.features != "cached":
         if ctx.recipe.depth == 1 and not method.no_feature_cache:
             ctx.log(

@@ -31,7 +31,7 @@ UNUSED_ROWS = 20
 IMAGES, ROWS, TASKS = "images", "rows", "tasks"
 
 
-def state_of(parts: Iterable[LocalPart]) -> dict[str, dict[str, Tensor]]:
+def restore_state(parts: Iterable[LocalPart]) -> dict[str, dict[str, Tensor]]:
     """Return the state in a version's parts: type → tensors, with images uint8 [N, S, S, C].
 
     A memory stored before packs existed has its images itself. Raises ValueError for a memory
@@ -41,7 +41,8 @@ def state_of(parts: Iterable[LocalPart]) -> dict[str, dict[str, Tensor]]:
     whole = {part.type: part.path for part in listed if part.name == part.type}
     kinds = [kind for kind in TYPES if kind in whole]
     state = {
-        kind: _restore_images(load_tensors(whole[kind]), packs_of(kind, listed)) for kind in kinds
+        kind: _restore_images(load_tensors(whole[kind]), collect_image_packs(kind, listed))
+        for kind in kinds
     }
     for part in listed:
         if part.type in PER_TASK:
@@ -49,7 +50,7 @@ def state_of(parts: Iterable[LocalPart]) -> dict[str, dict[str, Tensor]]:
     return state
 
 
-def packs_of(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tensor]:
+def collect_image_packs(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tensor]:
     """Return task → images [P, S, S, C] of the packs of one type's memory.
 
     The files may vanish once they are opened.
@@ -74,13 +75,15 @@ def list_state_parts(
     for kind, tensors in state.parts(without=(TOTALS,)).items():
         # Parts of earlier tasks are stored with the versions that learned them.
         if kind in PER_TASK:
-            parts += parts_of_task(kind, task, tensors)
+            parts += select_task_parts(kind, task, tensors)
         else:
-            parts += parts_of(kind, tensors, packs[kind])
+            parts += build_state_parts(kind, tensors, packs[kind])
     return parts
 
 
-def parts_of(kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Tensor]) -> list[Part]:
+def build_state_parts(
+    kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Tensor]
+) -> list[Part]:
     """Return the parts of one type's state: the state, then a pack for each task with images in it.
 
     `packs`: the parent's packs by task. One that still serves is used again unchanged.
@@ -99,7 +102,7 @@ def parts_of(kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Tenso
     return [(kind, kind, {**without_images, ROWS: rows}), *pack_parts]
 
 
-def parts_of_task(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
+def select_task_parts(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
     """Return the parts of one task's state among that of all tasks: the one that later jobs read,
     and the remainder if any."""
     of_this_task = {name: t for name, t in tensors.items() if name.startswith(f"{task}.")}

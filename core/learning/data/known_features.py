@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from core.contract.architecture import Normalisation
 from core.learning.networks import Network
-from core.learning.networks.network import in_eval
+from core.learning.networks.network import use_eval_mode
 from core.learning.precision import Inputs, full_precision, place_network
 
 BATCH = 32
@@ -60,7 +60,7 @@ class KnownFeatures(Inputs):
 
         Equal images keep the features of the first. `alive` is called after each batch.
         """
-        with in_eval(network), full_precision(self.device), torch.no_grad():
+        with use_eval_mode(network), full_precision(self.device), torch.no_grad():
             for part in images.split(BATCH):  # type: ignore[no-untyped-call]
                 # Images beyond the limit pass through the network at each read.
                 if self._bytes >= MEMORY_BYTES:

@@ -89,7 +89,7 @@ class Ancestors:
 
     def answers_of(self, which: Which) -> Predict:
         """Return a version's prediction function, with its own method and state."""
-        made_by = predicting.method_of(
+        made_by = predicting.load_method(
             self.get_manifest(which), self._map_part_paths(which), self._device
         )
         return made_by.predict_logits
@@ -152,7 +152,7 @@ def inherit_state(
     before, gone = parent.manifest.method, set(parent.deleted) - {FEATURES}
     # JSON values of a deleted type describe tensors that are gone.
     values = {} if before is None else {k: v for k, v in before.state.items() if k not in gone}
-    parts = image_packs.state_of(parent.parts)
+    parts = image_packs.restore_state(parent.parts)
     if before is not None and before.name != method.name:
         left = sorted((set(parts) | set(values)) - set(method.inherited_state))
         parts = {kind: named for kind, named in parts.items() if kind in method.inherited_state}

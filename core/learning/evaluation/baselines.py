@@ -101,7 +101,7 @@ def evaluate_baselines(
         labels = torch.cat([part.labels for part in parts])
         head = group[0] if network.scenario == "task" else None
         duplicates = group_samples(parts)
-        usable_images = find_usable(labels, len(network.classes_of(head)), duplicates)
+        usable_images = find_usable_images(labels, len(network.classes_of(head)), duplicates)
         phi = torch.cat([part.features for part in parts])
         # A network that has diverged has no features to classify by.
         if usable_images is None or not bool(torch.isfinite(phi).all()):
@@ -118,8 +118,8 @@ def evaluate_baselines(
             rows,
             duplicates[usable_images],
         )
-        ncm |= _by_task(results.ncm, of[usable_images], group)
-        lda |= {} if results.lda is None else _by_task(results.lda, of[usable_images], group)
+        ncm |= _count_by_task(results.ncm, of[usable_images], group)
+        lda |= {} if results.lda is None else _count_by_task(results.lda, of[usable_images], group)
         if grows and results.first is not None:
             own_rows = labels if rows is None else rows[labels]
             later |= _count_later_confusions(
@@ -136,7 +136,7 @@ def evaluate_baselines(
     )
 
 
-def find_usable(labels: Tensor, classes: int, groups: Tensor | None = None) -> Tensor | None:
+def find_usable_images(labels: Tensor, classes: int, groups: Tensor | None = None) -> Tensor | None:
     """Return bool [n], the images of classes with two or more; None if too many classes have fewer.
 
     Args:
@@ -147,7 +147,7 @@ def find_usable(labels: Tensor, classes: int, groups: Tensor | None = None) -> T
     """
     if not len(labels):
         return None
-    counts = torch.bincount(labels[first_of_each(labels, groups)[0]])
+    counts = torch.bincount(labels[find_first_of_each_group(labels, groups)[0]])
     enough = int((counts >= FEWEST_OF_A_CLASS).sum())
     if enough < 2 or enough < (1 - LEFT_OUT) * classes:
         return None
@@ -158,14 +158,14 @@ def assign_folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
     """Return the fold of each image, int64 [n], 0 to 4; the first image of class c is in fold c mod
     5.
 
-    Images of a class are dealt in turn, in their order. `groups` is as in `find_usable`; near
-    duplicates of a class are in the fold of the first of them.
+    Images of a class are dealt in turn, in their order. `groups` is as in `find_usable_images`;
+    near duplicates of a class are in the fold of the first of them.
     """
-    first, of = first_of_each(labels, groups)
+    first, of = find_first_of_each_group(labels, groups)
     return _deal_folds(labels[first])[of]
 
 
-def first_of_each(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
+def find_first_of_each_group(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the rows of the first image of each group in each class, and each image's index into
     them.
 
@@ -203,7 +203,7 @@ def classify_in_five_folds(
         features: float32 [n, D].
         labels: int64 [n] on the CPU, two images or more of each class.
         rows: as of `evaluate_baselines`.
-        groups: as of `find_usable`; two or more in each class.
+        groups: as of `find_usable_images`; two or more in each class.
     """
     number, label = torch.unique(labels, return_inverse=True)
     fold = assign_folds(label, groups).to(features.device)
@@ -211,25 +211,25 @@ def classify_in_five_folds(
     wide = features.shape[1] > WIDEST
     # In float64: sums without a fold are differences of sums.
     h = features.double()
-    whole = sums_of(h, label, len(number), wide)
+    whole = compute_class_sums(h, label, len(number), wide)
     of_head = (number if rows is None else rows[number]).to(features.device)
     ncm, lda, first = torch.zeros_like(label), torch.zeros_like(label), torch.zeros_like(label)
     for one in range(FOLDS):
         out = fold == one
         # Subtracted from the whole, so that each image is summed twice, and not once for each other
         # fold.
-        made_of = subtract_sums(whole, sums_of(h[out], label[out], len(number), wide))
+        made_of = subtract_sums(whole, compute_class_sums(h[out], label[out], len(number), wide))
         ncm[out] = (h[out] @ functional.normalize(discriminant.class_means(made_of)).T).argmax(1)
         if not wide:
             scores = discriminant.solve_classifier(made_of)(h[out])
             lda[out] = scores.argmax(1)
-            first[out] = first_better(scores, label[out], of_head)
+            first[out] = find_first_better_row(scores, label[out], of_head)
     if wide:
         return Answers((ncm == label).cpu(), None, None)
     return Answers((ncm == label).cpu(), (lda == label).cpu(), first.cpu())
 
 
-def first_better(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+def find_first_better_row(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
     """Return int64 [n], the first row of the head preferred to an image's own class, else `NO_ROW`.
 
     Among the classes before that row the image is classified correctly. Of equal scores the first
@@ -247,7 +247,7 @@ def first_better(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
     return torch.where(better, rows.expand_as(scores), NO_ROW).amin(1)
 
 
-def sums_of(h: Tensor, labels: Tensor, classes: int, wide: bool) -> Sums:
+def compute_class_sums(h: Tensor, labels: Tensor, classes: int, wide: bool) -> Sums:
     """Return sums over images by class; `wide` leaves out second moments."""
     if not wide:
         sums = Sums.zero(h.shape[1], classes, h.device)
@@ -262,7 +262,7 @@ def subtract_sums(whole: Sums, part: Sums) -> Sums:
     return Sums(whole.gram - part.gram, whole.cross - part.cross, whole.counts - part.counts)
 
 
-def _by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, Counts]:
+def _count_by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, Counts]:
     """Return task → correct predictions and total; tasks without an image are left out."""
     counts = {task: (int(right[of == task].sum()), int((of == task).sum())) for task in tasks}
     return {str(task): pair for task, pair in counts.items() if pair[1]}

@@ -19,7 +19,7 @@ from torch import Tensor
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.calibration.held_out import Logits
 from core.learning.networks import Network
-from core.learning.networks.network import in_eval
+from core.learning.networks.network import use_eval_mode
 from core.learning.precision import Inputs, full_precision
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.problems.problem import Prediction, Problem
@@ -118,7 +118,7 @@ def mean_loss(network: Network, data: Dataset, task: int, losses: Losses, inputs
     targets = data.to_targets(network.classes_of(head))
     # In float64 on the CPU: the sum does not depend on the device.
     total = torch.zeros((), dtype=torch.float64)
-    with in_eval(network), full_precision(inputs.device), torch.inference_mode():
+    with use_eval_mode(network), full_precision(inputs.device), torch.inference_mode():
         size = batch_size(data.images)
         for x, y in zip(data.images.split(size), targets.split(size), strict=True):  # type: ignore[no-untyped-call]
             total += losses(network, inputs(x), y.to(inputs.device), head).double().sum().cpu()
@@ -168,6 +168,6 @@ def _predict_batches(
     network: Network, images: Tensor, head: int | None, predict: Predict, inputs: Inputs
 ) -> Iterator[Tensor]:
     """Yield the predicted scores of these images [B, C], batch after batch, in eval mode."""
-    with in_eval(network), full_precision(inputs.device), torch.inference_mode():
+    with use_eval_mode(network), full_precision(inputs.device), torch.inference_mode():
         for part in images.split(batch_size(images)):  # type: ignore[no-untyped-call]
             yield predict(network, inputs(part), head)

@@ -21,7 +21,11 @@ from core.learning.evaluation.ancestors import Ancestors, Which
 from core.learning.evaluation.anytime import Accuracy
 from core.learning.evaluation.baselines import Baselines, evaluate_baselines
 from core.learning.evaluation.calibration.error import measure_calibration
-from core.learning.evaluation.calibration.held_out import Logits, concatenate_tasks, stride_of
+from core.learning.evaluation.calibration.held_out import (
+    Logits,
+    choose_logits_stride,
+    concatenate_tasks,
+)
 from core.learning.evaluation.calibration.temperature import choose_temperature
 from core.learning.evaluation.comparison import (
     Parent,
@@ -212,7 +216,7 @@ class Evaluator:
             if not can_answer(parent, task.number, data.list_needed_outputs()):
                 continue
             problem = data.problem
-            stored = stored_predictions.read_file(task.answers, problem)
+            stored = stored_predictions.read_prediction_file(task.answers, problem)
             # Images may have been deleted since the predictions were stored.
             if len(stored) == len(data):
                 scores = problem.score(stored, data.to_targets(parent.classes_of(head)))
@@ -317,7 +321,7 @@ class Evaluator:
                 for task, data in answerable.items()
             ), None
         # Some of the images are enough for a temperature; predictions need all of them.
-        stride = stride_of(sizes)
+        stride = choose_logits_stride(sizes)
         logits: dict[int, Logits] = {}
         for task, data in answerable.items():
             logits[task] = logits_on_task(

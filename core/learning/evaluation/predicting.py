@@ -25,7 +25,7 @@ from core.learning.methods import registry
 from core.learning.methods.method import Method
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network, empty_network
 from core.learning.networks.families import rebuild_network
-from core.learning.networks.network import part_type
+from core.learning.networks.network import get_part_type
 from core.learning.precision import Inputs, full_precision
 from core.learning.problems.registry import get_problem
 from core.learning.state import State, load_tensors
@@ -55,7 +55,7 @@ def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
         get_problem(manifest.problem).make_head,
     )
     first = manifest.version == 0
-    backbone = {name for name in part_paths if part_type(name) == "backbone"}
+    backbone = {name for name in part_paths if get_part_type(name) == "backbone"}
     if first and BASE_PART in part_paths:
         network = empty_network(architecture, image, scenario, heads)
         network.backbone.load_base(load_file(part_paths[BASE_PART]))
@@ -63,9 +63,11 @@ def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
         description = None if manifest.network is None else manifest.network.to_json()
         network = rebuild_network(empty_network(architecture, image, scenario, heads), description)
         # By type: the parts of a method's state lie in the same folder.
-        types = {part_type(part) for part in network.part_names()}
+        types = {get_part_type(part) for part in network.part_names()}
         parts = {
-            name: load_file(path) for name, path in part_paths.items() if part_type(name) in types
+            name: load_file(path)
+            for name, path in part_paths.items()
+            if get_part_type(name) in types
         }
         # A base taken from another model's version has no head.
         if first and parts.keys() == backbone:
@@ -81,7 +83,7 @@ def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
     return network.eval()
 
 
-def method_of(
+def load_method(
     manifest: Manifest, part_paths: Mapping[str, Path], device: torch.device | None = None
 ) -> Method:
     """Return the method that made the version, with only the state that its predictions read.

@@ -19,7 +19,7 @@ from torch.nn import functional
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import batch_size
 from core.learning.networks import Network
-from core.learning.networks.network import in_eval
+from core.learning.networks.network import use_eval_mode
 from core.learning.precision import Inputs, full_precision
 from core.learning.reports.duplicates import group_alike
 from core.statistics.near import Hashes
@@ -129,7 +129,7 @@ def compute_features(
 ) -> Tensor:
     """Return features float32 [N, width] of uint8 images, in eval mode; training modes are
     restored."""
-    with in_eval(network), full_precision(inputs.device), torch.inference_mode():
+    with use_eval_mode(network), full_precision(inputs.device), torch.inference_mode():
         parts = images.split(batch_size(images))  # type: ignore[no-untyped-call]
         return torch.cat([network.features(inputs(part), head).float() for part in parts])
 

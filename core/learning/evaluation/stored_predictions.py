@@ -20,7 +20,7 @@ Kept = Mapping[tuple[Measured, int], Prediction]
 _PREFIX = "answers"
 
 
-def write_files(folder: Path, kept: Kept) -> list[AnswersFile]:
+def write_prediction_files(folder: Path, kept: Kept) -> list[AnswersFile]:
     """Write each to a file in `folder/answers` for `core.ingest.answers`, and describe the files.
 
     They are small and many, so they are not synced to disk: a machine that loses them loses the
@@ -35,12 +35,12 @@ def write_files(folder: Path, kept: Kept) -> list[AnswersFile]:
     return described
 
 
-def read_file(path: Path, problem: Problem[P]) -> P:
-    """Read a file that `write_files` wrote, now or in an older version of the code."""
+def read_prediction_file(path: Path, problem: Problem[P]) -> P:
+    """Read a file that `write_prediction_files` wrote, now or in an older version of the code."""
     return problem.read_prediction(load_tensors(path))
 
 
-def to_tensors(kept: Kept) -> dict[str, Tensor]:
+def convert_to_tensors(kept: Kept) -> dict[str, Tensor]:
     """Return predictions as tensors of a snapshot, by name."""
     tensors: dict[str, Tensor] = {}
     for (version, task), predictions in kept.items():
@@ -51,7 +51,7 @@ def to_tensors(kept: Kept) -> dict[str, Tensor]:
     return tensors
 
 
-def taken_from(
+def take_stored_predictions(
     tensors: dict[str, Tensor], problem: Problem[P]
 ) -> dict[tuple[Measured, int], Prediction]:
     """Remove the predictions from a snapshot's tensors, and return them.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from core.contract.architecture import Normalisation
-from core.contract.jobs.export_job import output_name, sure_name
+from core.contract.jobs.export_job import name_output, name_sure_output
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.precision import Inputs
@@ -52,8 +52,12 @@ class Answers(nn.Module):
     @property
     def outputs(self) -> list[str]:
         """Names of the graph's outputs, in their order."""
-        names = [output_name(task) for task in self.tasks]
-        return names if self.sure_from is None else names + [sure_name(task) for task in self.tasks]
+        names = [name_output(task) for task in self.tasks]
+        return (
+            names
+            if self.sure_from is None
+            else names + [name_sure_output(task) for task in self.tasks]
+        )
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return a tensor for each head, in the order of `tasks`, then a mask of its sure answers.

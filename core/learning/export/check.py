@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from core.contract.jobs.export_job import INPUT, output_name, sure_name
+from core.contract.jobs.export_job import INPUT, name_output, name_sure_output
 from core.learning.evaluation import predicting
 from core.learning.export.answers import Answers
 from core.learning.export.graph import ExportFailed
@@ -98,10 +98,10 @@ def compare_graph(
         outputs = run(batch)
         for task in tasks:
             ours, may = _predict_expected(answers, batch, task)
-            theirs = outputs[output_name(task)]
+            theirs = outputs[name_output(task)]
             _compare_probabilities(ours, theirs, may)
             if answers.sure_from is not None:
-                _compare_sure(theirs, outputs[sure_name(task)], answers.sure_from)
+                _compare_sure(theirs, outputs[name_sure_output(task)], answers.sure_from)
             worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0)))
             tolerance = max(tolerance, float(may.max(initial=0.0)))
         compared += len(batch)

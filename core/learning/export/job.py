@@ -39,7 +39,7 @@ def export_graph(spec: ExportSpec, emit: Emit) -> Path:
     paths = {part.name: part.path for part in spec.parts}
     network, method = (
         predicting.load_network(manifest, paths),
-        predicting.method_of(manifest, paths),
+        predicting.load_method(manifest, paths),
     )
     module = Answers(
         network, method, manifest.normalise, image.channels, manifest.divisor, spec.sure_from

@@ -72,10 +72,13 @@ def joint_logits(
         logits = method.forward(ctx.network, x, None).float()
         return [[(None, part)] for part in logits.split(sizes)]  # type: ignore[no-untyped-call]
     features = ctx.network.features(x).split(sizes)  # type: ignore[no-untyped-call]
-    return [_by_head(ctx, part, tasks) for part, (_, tasks) in zip(features, parts, strict=True)]
+    return [
+        _compute_logits_by_head(ctx, part, tasks)
+        for part, (_, tasks) in zip(features, parts, strict=True)
+    ]
 
 
-def _by_head(ctx: Context, features: Tensor, tasks: Tensor) -> Groups:
+def _compute_logits_by_head(ctx: Context, features: Tensor, tasks: Tensor) -> Groups:
     """Compute each item's logits with the head of its task."""
     out: Groups = []
     for task in tasks.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]

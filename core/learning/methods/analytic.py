@@ -442,7 +442,9 @@ class Analytic(Method):
         if left_out is not None:
             scores = examples.mask_scores(left_out.score(strength))
         else:
-            scores = examples.mask_scores(ridge.left_out(sums, strength, weight, h, labels))
+            scores = examples.mask_scores(
+                ridge.compute_left_out_scores(sums, strength, weight, h, labels)
+            )
         self.state["own"].json["ridge"] = {"strength": strength}
         ctx.log_metric("ridge_strength", strength, {})
         weight = weight.T

@@ -27,7 +27,7 @@ from core.learning.curvature.curvature import Curvature
 from core.learning.curvature.estimate import CurvatureEstimator, Kind
 from core.learning.curvature.factor import compress_matrix
 from core.learning.curvature.fisher import basis_cotangents, rademacher_cotangents
-from core.learning.curvature.layers import layers_of
+from core.learning.curvature.layers import list_layer_names
 from core.learning.methods.squared_loss import append_ones, target_residuals
 from core.learning.networks.linear.linearised import DISPLACEMENT, LinearisedNetwork
 from core.learning.precision import full_precision
@@ -387,7 +387,7 @@ def _create_estimator(
 ) -> CurvatureEstimator:
     """Return an empty estimate of the backbone's curvature."""
     backbone = network.backbone
-    layers = layers_of(backbone, [name for name, _ in backbone.named_parameters()])
+    layers = list_layer_names(backbone, [name for name, _ in backbone.named_parameters()])
     return CurvatureEstimator(
         backbone, lambda x: network.frozen_logits(x, task), dict.fromkeys(layers, kind)
     )

@@ -42,8 +42,8 @@ class Head(nn.Module):
             bound = 1 / math.sqrt(self.width)
             weight.uniform_(-bound, bound, generator=generator)
             bias.uniform_(-bound, bound, generator=generator)
-        self.weight = _append_rows(self.weight, weight)
-        self.bias = _append_rows(self.bias, bias)
+        self.weight = _copy_with_rows(self.weight, weight)
+        self.bias = _copy_with_rows(self.bias, bias)
 
 
 def check_init(init: str) -> None:
@@ -52,7 +52,7 @@ def check_init(init: str) -> None:
         raise ValueError(f"unknown head init {init!r}; known: {', '.join(INITS)}")
 
 
-def _append_rows(old: nn.Parameter, rows: Tensor) -> nn.Parameter:
+def _copy_with_rows(old: nn.Parameter, rows: Tensor) -> nn.Parameter:
     """Return a parameter with rows appended, in its device and dtype."""
     # Concatenation copies the old rows bit for bit.
     new = torch.cat([old.detach(), rows.to(old.device, old.dtype)])

@@ -47,21 +47,21 @@ def _reset_norm(module: nn.Module) -> bool:
     return False
 
 
-def torch_default(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+def fill_by_torch_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
     """Apply torch's rule for Linear and Conv2d to weight and bias.
 
     Both are U(-1/sqrt(fan_in), 1/sqrt(fan_in)). Returns false for other modules.
     """
     if not isinstance(module, nn.Linear | nn.Conv2d):
         return False
-    bound = 1 / math.sqrt(fan_in(module.weight))
+    bound = 1 / math.sqrt(count_inputs(module.weight))
     module.weight.uniform_(-bound, bound, generator=generator)
     if module.bias is not None:
         module.bias.uniform_(-bound, bound, generator=generator)
     return True
 
 
-def he_fan_out(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+def fill_by_he_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
     """Apply the rule for convolutions of ResNets: He et al. 2015, normal, fan out.
 
     Returns false for other modules.
@@ -74,7 +74,7 @@ def he_fan_out(name: str, module: nn.Module, generator: torch.Generator) -> bool
     return True
 
 
-def lecun_fan_in(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+def fill_by_lecun_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
     """Apply U(-sqrt(3/fan_in), sqrt(3/fan_in)) to Linear and Conv2d, without bias (LeCun 1998).
 
     Outputs have the variance of inputs. torch's rule shrinks activations by sqrt(3) per layer, and
@@ -83,13 +83,13 @@ def lecun_fan_in(name: str, module: nn.Module, generator: torch.Generator) -> bo
     """
     if not isinstance(module, nn.Linear | nn.Conv2d):
         return False
-    bound = math.sqrt(3 / fan_in(module.weight))
+    bound = math.sqrt(3 / count_inputs(module.weight))
     module.weight.uniform_(-bound, bound, generator=generator)
     if module.bias is not None:
         module.bias.zero_()
     return True
 
 
-def fan_in(weight: Tensor) -> int:
+def count_inputs(weight: Tensor) -> int:
     """Return the number of inputs of one output of a Linear or Conv2d weight."""
     return weight[0].numel()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-def on_the_line(
+def interpolate_weights(
     start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float
 ) -> dict[str, Tensor]:
     """Return (1 - share) start + share end, by name; tensors that `end` lacks stay as in `start`.

@@ -292,7 +292,7 @@ class Network(nn.Module):
 
 
 @contextmanager
-def in_eval(network: Network) -> Iterator[None]:
+def use_eval_mode(network: Network) -> Iterator[None]:
     """Put a network into eval mode in the context, and restore every module's mode afterwards."""
     # By module: frozen ones are in eval mode while the others train. A network that is in eval mode
     # already, as between the tasks of an evaluation, costs nothing.
@@ -306,7 +306,7 @@ def in_eval(network: Network) -> Iterator[None]:
             module.training = True
 
 
-def part_type(part: str) -> str:
+def get_part_type(part: str) -> str:
     """Return the type of a part: `backbone`, `head`, or a family's own.
 
     It is the first word of the part's name.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from core.learning.networks.network import Network, in_eval
+from core.learning.networks.network import Network, use_eval_mode
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
@@ -25,7 +25,7 @@ def estimate_statistics(
         batches: normalised float [B, C, S, S].
     """
     momenta = [norm.momentum for norm in norms]
-    with torch.no_grad(), in_eval(network):
+    with torch.no_grad(), use_eval_mode(network):
         for norm in norms:
             # The old statistics are of other weights or other images.
             norm.reset_running_stats()
@@ -39,7 +39,7 @@ def estimate_statistics(
         norm.momentum = momentum
 
 
-def set_modes(module: nn.Module, on: bool, *, fixed_norm: bool) -> None:
+def set_training_modes(module: nn.Module, on: bool, *, fixed_norm: bool) -> None:
     """Set training mode for modules with a trainable parameter, if `on`; eval mode for all others.
 
     fixed_norm: put BatchNorm layers into eval mode as well.
@@ -49,4 +49,4 @@ def set_modes(module: nn.Module, on: bool, *, fixed_norm: bool) -> None:
         on = on and any(p.requires_grad for p in parameters)
     module.training = on and not (fixed_norm and isinstance(module, BatchNorm))
     for child in module.children():
-        set_modes(child, on, fixed_norm=fixed_norm)
+        set_training_modes(child, on, fixed_norm=fixed_norm)

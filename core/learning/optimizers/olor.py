@@ -184,11 +184,13 @@ def find_anchored(ctx: Context, recipe: OlorRecipe) -> list[Anchored]:
             )
         candidates.append(Anchored(ctx.trainable[name], weights[name], iota))
     if recipe.anchor_old_head_rows:
-        candidates += _old_rows(ctx.trainable, ctx.weights_at("update_start"), recipe.iota1)
+        candidates += _get_old_head_rows(
+            ctx.trainable, ctx.weights_at("update_start"), recipe.iota1
+        )
     return [each for each in candidates if each.iota > 0]
 
 
-def _old_rows(
+def _get_old_head_rows(
     trainable: Mapping[str, nn.Parameter], weights: Mapping[str, Tensor], iota: float
 ) -> list[Anchored]:
     """Return the head rows that the parent version had, anchored at the start of the task.

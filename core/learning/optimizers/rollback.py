@@ -39,7 +39,7 @@ def resolve_olor(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorRecipe | N
         return olor
     # At depth 1 no stage trains the backbone: the steps of all stages then count, for old head
     # rows.
-    rates = sum(_list_rates(recipe, _that_move_the_backbone(stages) or stages))
+    rates = sum(_list_rates(recipe, _select_backbone_stages(stages) or stages))
     # Cleared, so that settings that are resolved twice do not change.
     return olor.model_copy(update={"iota1": olor.iota_total / rates, "iota_total": None})
 
@@ -58,7 +58,7 @@ def sum_rollback(
     """
     if olor is None:
         return None
-    rates = _list_rates(ctx.recipe, _that_move_the_backbone(stages))
+    rates = _list_rates(ctx.recipe, _select_backbone_stages(stages))
     iotas = iotas_by_layer(list(ctx.trainable), ctx.network.backbone.layer_prefixes, olor)
     if not rates or not any(iotas):
         return None
@@ -67,7 +67,7 @@ def sum_rollback(
     return Rollback(first=sums[0], mean=sum(sums) / len(sums))
 
 
-def announce_rollback(ctx: Context, olor: OlorRecipe, stages: Sequence[StageSteps]) -> None:
+def report_olor_rollback(ctx: Context, olor: OlorRecipe, stages: Sequence[StageSteps]) -> None:
     """Log the sum as a metric; warn where OLOR has no effect, or too little to matter."""
     if not find_anchored(ctx, olor):
         ctx.warn(
@@ -79,7 +79,7 @@ def announce_rollback(ctx: Context, olor: OlorRecipe, stages: Sequence[StageStep
         return
     ctx.log_metric("rollback", total.first, {"mean": total.mean})
     if total.first < LITTLE:
-        steps = sum(stage.steps for stage in _that_move_the_backbone(stages))
+        steps = sum(stage.steps for stage in _select_backbone_stages(stages))
         ctx.warn(
             f"OLOR rolls the first layer back by {total.first:.2g} in sum over {steps} steps; "
             f"below {LITTLE:g} "
@@ -88,7 +88,7 @@ def announce_rollback(ctx: Context, olor: OlorRecipe, stages: Sequence[StageStep
         )
 
 
-def _that_move_the_backbone(stages: Sequence[StageSteps]) -> list[StageSteps]:
+def _select_backbone_stages(stages: Sequence[StageSteps]) -> list[StageSteps]:
     return [stage for stage in stages if stage.depth > 1]
 
 

@@ -41,7 +41,7 @@ def build_findings(
         # Mislabelled classes explain most suspicious images: one finding is enough.
         None if data.get("mislabelled") else _find_suspects(data),
         _find_shift(data),
-        _would_say(data),
+        _find_misread_classes(data),
         _find_small_classes(data),
     ]
     if near is not None:
@@ -186,7 +186,7 @@ def _find_shift(data: DataReport) -> Finding | None:
     return {"kind": "shift", "holds": True, "text": text}
 
 
-def _would_say(data: DataReport) -> Finding | None:
+def _find_misread_classes(data: DataReport) -> Finding | None:
     # Fewer than three images are no pattern, however small the class.
     confident = [
         one for one in data.get("would_say", []) if one["surely"] >= max(3, TAKEN * one["of"])

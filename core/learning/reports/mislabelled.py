@@ -19,7 +19,7 @@ from core.contract.reports.data_report import Mislabelled
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import batch_size
 from core.learning.evaluation.probe import evenly_spaced
-from core.learning.networks.network import in_eval
+from core.learning.networks.network import use_eval_mode
 from core.learning.precision import full_precision
 from core.learning.problems.class_answers import pick_rows
 from core.learning.reports.would_say import Parent
@@ -70,10 +70,10 @@ def find_mislabelled(parent: Parent, data: Dataset, rows: Tensor, earlier: Earli
     row_of_label = _known_rows(parent, data)
     # Of classes that it does not know, the version can only be wrong.
     rows = rows[row_of_label[data.labels[rows]] >= 0]
-    doubted = _find_doubted(parent, data, _some_of_each(data, rows), row_of_label)
+    doubted = _find_doubted(parent, data, _select_rows_of_each(data, rows), row_of_label)
     confirmed: list[tuple[Mislabelled, Tensor, Tensor]] = []
     right = (
-        _count_right(parent, {data.names[label] for label in doubted}, earlier) if doubted else {}
+        _count_correct(parent, {data.names[label] for label in doubted}, earlier) if doubted else {}
     )
     for label, suggested in doubted.items():
         correct, held_out = right.get(data.names[label], (0, 0))
@@ -113,7 +113,7 @@ def _known_rows(parent: Parent, data: Dataset) -> Tensor:
     return torch.tensor([places.get(name, -1) for name in data.names], dtype=torch.int64)
 
 
-def _some_of_each(data: Dataset, rows: Tensor) -> Tensor:
+def _select_rows_of_each(data: Dataset, rows: Tensor) -> Tensor:
     """Return rows of each class that has `FEWEST` images, evenly spaced."""
     labels = data.labels[rows]
     present = torch.bincount(labels, minlength=1).ge(FEWEST).nonzero().squeeze(1).tolist()
@@ -156,7 +156,7 @@ def _find_doubted(
     }
 
 
-def _count_right(parent: Parent, names: set[str], earlier: Earlier) -> dict[str, tuple[int, int]]:
+def _count_correct(parent: Parent, names: set[str], earlier: Earlier) -> dict[str, tuple[int, int]]:
     """Return, by class, its correct and all held-out images in earlier tasks."""
     counts: dict[str, tuple[int, int]] = {}
     for data, rows in earlier():
@@ -179,7 +179,11 @@ def _score_predictions(
     than the images' own labels, float64 [n]."""
     predicted = [torch.zeros(0, dtype=torch.int64)]
     scores = [torch.zeros(0, dtype=torch.float64)]
-    with in_eval(parent.network), full_precision(parent.inputs.device), torch.inference_mode():
+    with (
+        use_eval_mode(parent.network),
+        full_precision(parent.inputs.device),
+        torch.inference_mode(),
+    ):
         for indices in rows.split(batch_size(data.images)):  # type: ignore[no-untyped-call]
             if not len(indices):
                 continue

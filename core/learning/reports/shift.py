@@ -80,7 +80,7 @@ def measure_shift(
         by_class: True if equal names are one class; otherwise no class is shared.
         generator: on the CPU.
     """
-    mine, theirs = _by_name(new.labels), _by_name(earlier.labels)
+    mine, theirs = _group_rows_by_class(new.labels), _group_rows_by_class(earlier.labels)
     shared = sorted(set(mine) & set(theirs)) if by_class else []
     of: Literal["known classes", "all images"] = "known classes" if shared else "all images"
     if shared:
@@ -116,7 +116,7 @@ def compute_share_outside(
     the other half. The share is the mean of both ways round, so that images without a shift are
     outside in about 5 % of cases.
     """
-    mine, theirs = _by_name(new.labels), _by_name(earlier.labels)
+    mine, theirs = _group_rows_by_class(new.labels), _group_rows_by_class(earlier.labels)
     # A share of fewer than ten images would be mostly chance.
     listed = [c for c in known if min(len(mine[c]), len(theirs[c])) >= FEWEST_OF_A_CLASS][
         :MAX_CLASSES
@@ -166,7 +166,7 @@ def _fit_distances(features: Tensor, rows: dict[str, Tensor], classes: Sequence[
     return _Distance(discriminant.class_means(sums), factor)
 
 
-def _by_name(labels: Sequence[str]) -> dict[str, Tensor]:
+def _group_rows_by_class(labels: Sequence[str]) -> dict[str, Tensor]:
     """Return the rows of each class, by class name."""
     rows: dict[str, list[int]] = {}
     for row, label in enumerate(labels):

@@ -20,9 +20,9 @@ from core.learning.analytic import discriminant
 from core.learning.evaluation.baselines import (
     FOLDS,
     assign_folds,
-    first_of_each,
+    compute_class_sums,
+    find_first_of_each_group,
     subtract_sums,
-    sums_of,
 )
 from core.learning.evaluation.calibration.temperature import fit_temperature
 
@@ -64,7 +64,7 @@ def find_suspects(
         generator: of the CPU; for wide features.
         groups: int64 [n], equal numbers of near duplicates; None: there are none.
     """
-    counts = torch.bincount(labels[first_of_each(labels, groups)[0]], minlength=1)
+    counts = torch.bincount(labels[find_first_of_each_group(labels, groups)[0]], minlength=1)
     judged = (counts >= FEWEST_OF_A_CLASS)[labels].nonzero().squeeze(1)
     number, label = torch.unique(labels[judged], return_inverse=True)
     if len(number) < 2:
@@ -97,11 +97,11 @@ def estimate_probabilities(
     """
     h, classes = features.double(), int(labels.max()) + 1
     fold = assign_folds(labels, groups)
-    whole = sums_of(h, labels, classes, wide=False)
+    whole = compute_class_sums(h, labels, classes, wide=False)
     scores = torch.zeros(len(labels), classes, dtype=torch.float64)
     for one in range(FOLDS):
         out = fold == one
-        made_of = subtract_sums(whole, sums_of(h[out], labels[out], classes, wide=False))
+        made_of = subtract_sums(whole, compute_class_sums(h[out], labels[out], classes, wide=False))
         scores[out] = discriminant.solve_classifier(made_of)(h[out])
     tempered_rows = (
         torch.arange(min(len(labels), _TEMPERED)) * len(labels) // min(len(labels), _TEMPERED)

@@ -15,7 +15,7 @@ from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import Predict, batch_size
 from core.learning.evaluation.probe import evenly_spaced
 from core.learning.networks import Network
-from core.learning.networks.network import in_eval
+from core.learning.networks.network import use_eval_mode
 from core.learning.precision import Inputs, full_precision
 from core.learning.problems.class_answers import pick_rows
 
@@ -76,7 +76,11 @@ def _predict_rows(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the predicted rows int64 [n], and their probabilities float16 [n]."""
     parts: list[tuple[torch.Tensor, torch.Tensor]] = []
-    with in_eval(parent.network), full_precision(parent.inputs.device), torch.inference_mode():
+    with (
+        use_eval_mode(parent.network),
+        full_precision(parent.inputs.device),
+        torch.inference_mode(),
+    ):
         for indices in rows.split(batch_size(data.images)):  # type: ignore[no-untyped-call]
             logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)
             parts.append(pick_rows(logits, parent.temperature))

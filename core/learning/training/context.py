@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from core.learning.data.augment import Augmentation
 from core.learning.distributed.slices import WHOLE, Slice
 from core.learning.networks import Network
-from core.learning.networks.network import in_eval
+from core.learning.networks.network import use_eval_mode
 from core.learning.precision import Inputs, autocast, full_precision
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.problems.problem import Problem
@@ -180,7 +180,7 @@ class Context:
 
         Every module returns to its former mode afterwards.
         """
-        with in_eval(self.network), full_precision(self.device):
+        with use_eval_mode(self.network), full_precision(self.device):
             yield
 
     def _training_norms(self) -> list[nn.modules.batchnorm._BatchNorm]:

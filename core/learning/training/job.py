@@ -50,7 +50,7 @@ from core.learning.evaluation.evaluator import Evaluator, forecast_loss_rise
 from core.learning.methods import registry
 from core.learning.methods.method import Method
 from core.learning.networks import Network
-from core.learning.networks.network import part_type
+from core.learning.networks.network import get_part_type
 from core.learning.numerics import Numerics
 from core.learning.optimizers import rollback
 from core.learning.precision import Inputs, open_device, place_network
@@ -69,8 +69,8 @@ from core.learning.training.output import (
     describe_network,
     read_snapshot,
     read_spec,
-    write_beside,
     write_parts,
+    write_result_files,
     write_snapshot,
 )
 from core.learning.training.snapshot import UNFIT, Snapshot, check_same_run
@@ -154,7 +154,9 @@ class Job:
         self._best_numbers = itertools.count(1)
         self._start: dict[str, Tensor] = {}
         # Opened now, since a cache may delete the files before the task ends.
-        self._packs = {kind: image_packs.packs_of(kind, spec.parent.parts) for kind in TYPES}
+        self._packs = {
+            kind: image_packs.collect_image_packs(kind, spec.parent.parts) for kind in TYPES
+        }
         self._number = spec.task.number
         self._classes = list(spec.task.classes)
         self._first = spec.parent.version == 0
@@ -231,7 +233,7 @@ class Job:
         # After the state is inherited: a method may fit it to the network that has grown.
         method.begin_task(run.ctx)
         if run.loop.olor is not None:
-            rollback.announce_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
+            rollback.report_olor_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
         outputs = run.network.classes_of(run.ctx.head_task)
         if warning := run.ctx.problem.warn_of_outputs(len(outputs)):
             self._warn(warning)
@@ -284,7 +286,7 @@ class Job:
             return None
         try:
             tensors, document = read_snapshot(self._spec.snapshot)
-            predictions = stored_predictions.taken_from(tensors, data.problem)
+            predictions = stored_predictions.take_stored_predictions(tensors, data.problem)
             check_same_run(document, self._number, self._recipe, type(self._build_method().hyper))
             torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
             network, method = self._ancestors.load_network("parent"), self._build_method()
@@ -299,7 +301,7 @@ class Job:
                 raise
             # The run that begins instead gives its own warnings.
             self._warnings.clear()
-            self._log(log_lines.unfit_snapshot(error), "warning")
+            self._log(log_lines.explain_unfit_snapshot(error), "warning")
             return None
         self._erase_tasks(method)  # tasks whose data was deleted after the snapshot
         self._evaluator.rows, self._evaluator.answers = list(document.results), predictions
@@ -411,7 +413,10 @@ class Job:
         )
         # Only reported: nothing that is learned depends on a clock.
         begun_at = time.monotonic()
-        tensors = {**snapshot.tensors, **stored_predictions.to_tensors(self._evaluator.answers)}
+        tensors = {
+            **snapshot.tensors,
+            **stored_predictions.convert_to_tensors(self._evaluator.answers),
+        }
         path = write_snapshot(self._spec.out, tensors, document)
         position = document.position
         cost_s = round(time.monotonic() - begun_at, 3)
@@ -424,7 +429,7 @@ class Job:
     def _write_result(self, run: _Run, figures: Figures) -> Path:
         network, state, loop = run.network, run.method.state, run.loop
         parts: list[Part] = [
-            (name, part_type(name), tensors) for name, tensors in network.copy_parts().items()
+            (name, get_part_type(name), tensors) for name, tensors in network.copy_parts().items()
         ]
         parts += image_packs.list_state_parts(state, self._number, self._packs)
         # Stored on request alone: it is as large as the weights, with Adam twice.
@@ -444,7 +449,7 @@ class Job:
             "result",
             parts,
             document,
-            lambda folder: write_beside(
+            lambda folder: write_result_files(
                 folder, self._evaluator.answers, self._features, state[TOTALS].to_tensors()
             ),
         )
@@ -455,7 +460,7 @@ class Job:
         if not self._ranks.writes:
             return
         parts = [
-            (name, part_type(name), tensors)
+            (name, get_part_type(name), tensors)
             for name, tensors in network.copy_parts(best.tensors).items()
         ]
         document = AnytimeResult(

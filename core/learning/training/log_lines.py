@@ -79,7 +79,7 @@ def describe_training(ctx: Context, loop: Loop) -> str:
     )
 
 
-def unfit_snapshot(error: Exception) -> str:
+def explain_unfit_snapshot(error: Exception) -> str:
     """Return the line with the reason why a snapshot cannot be used."""
     # torch's messages list all tensors that do not fit, one a line.
     reason = str(error).strip().partition("\n")[0] or type(error).__name__

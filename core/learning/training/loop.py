@@ -28,7 +28,7 @@ from core.learning.distributed.step import ShardedStep, check_shards
 from core.learning.evaluation.anytime import Accuracy
 from core.learning.evaluation.evaluate import HeldBack
 from core.learning.methods.method import Method
-from core.learning.networks.norms import set_modes
+from core.learning.networks.norms import set_training_modes
 from core.learning.optimizers.build import NamedOptimizer
 from core.learning.optimizers.olor import find_anchored
 from core.learning.optimizers.rollback import resolve_olor
@@ -458,7 +458,9 @@ class Loop:
         # BatchNorm cannot train on a single image.
         tiny = self._rows.numel() == 1 or self.ctx.recipe.batch_size == 1
         sliced = self.ctx.recipe.shards > 1  # the statistics of a slice are not those of its batch
-        set_modes(self.ctx.network, training, fixed_norm=not self.ctx.first or tiny or sliced)
+        set_training_modes(
+            self.ctx.network, training, fixed_norm=not self.ctx.first or tiny or sliced
+        )
 
     def _make_optimizer(self, stage: int) -> NamedOptimizer:
         schedule, optimizer_recipe = self.schedule, self.ctx.recipe.optimizer

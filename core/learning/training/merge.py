@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from core.learning.methods.method import Method
-from core.learning.networks.interpolation import on_the_line
+from core.learning.networks.interpolation import interpolate_weights
 from core.learning.networks.norms import BatchNorm, estimate_statistics
 from core.learning.training.context import Context
 
@@ -118,7 +118,7 @@ class Line:
     def move_to(self, weight: float) -> None:
         """Set the network to a = weight; at 1 it is the trained one, bit for bit."""
         with torch.no_grad():
-            for name, value in on_the_line(self._trained, self._start, 1 - weight).items():
+            for name, value in interpolate_weights(self._trained, self._start, 1 - weight).items():
                 self._ctx.trainable[name].copy_(value)
             for norm, buffers in zip(self._norms, self._statistics, strict=True):
                 for name, buffer in norm.named_buffers():

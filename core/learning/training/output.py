@@ -168,14 +168,16 @@ def _write_json(path: Path, document: Document) -> None:
         os.fsync(file.fileno())
 
 
-def write_beside(
+def write_result_files(
     folder: Path,
     predictions: Mapping[tuple[Measured, int], Prediction],
     features: HeldOutFeatures,
     totals: Mapping[str, Tensor],
 ) -> dict[str, object]:
     """Write the files stored beside a version's parts: predictions, features and totals."""
-    listed: dict[str, object] = {"answers": stored_predictions.write_files(folder, predictions)}
+    listed: dict[str, object] = {
+        "answers": stored_predictions.write_prediction_files(folder, predictions)
+    }
     if features.new:
         listed["held_out_features"] = features.write(folder)
     if totals:

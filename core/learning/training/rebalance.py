@@ -53,7 +53,7 @@ class Pool:
         """Return the rows `index` int64 [B] as a batch of features."""
         at = send_tensor(index, self._features.device) if at is None else at
         x, y = self._features.index_select(0, at), self._y.index_select(0, at)
-        return Batch(x, y, index, None, _no_images)
+        return Batch(x, y, index, None, _refuse_images)
 
 
 def plan_stages(ctx: Context) -> list[Stage]:
@@ -116,5 +116,5 @@ def _split_rows(rows: Tensor) -> tuple[Tensor, ...]:
     return rows.tensor_split(max(1, rows.numel() // BATCH))
 
 
-def _no_images(rows: Tensor) -> Tensor:
+def _refuse_images(rows: Tensor) -> Tensor:
     raise NotImplementedError("a batch of the pool has features, not images")

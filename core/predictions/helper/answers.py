@@ -157,7 +157,7 @@ def serve_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None
         except EOFError:
             return
         # CPU time counts for the whole process, so each request gets a new limit.
-        images.renew_cpu(CPU_S)
+        images.renew_cpu_limit(CPU_S)
         try:
             items, engine = answer_request(networks, header, manifest, raw)
             notes, graphs.notes = graphs.notes, []

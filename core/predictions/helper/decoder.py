@@ -51,12 +51,14 @@ def decode_arrays(
     """Yield the pixels of nested arrays H×W or H×W×C of values 0 … 255, or why one cannot be used."""
     for image in value:
         try:
-            yield _from_array(image, size, channels, limits, resizing)
+            yield _decode_array(image, size, channels, limits, resizing)
         except ImageInvalid as error:
             yield error
 
 
-def _from_array(image: Any, size: int, channels: int, limits: Limits, resizing: Resizing) -> bytes:
+def _decode_array(
+    image: Any, size: int, channels: int, limits: Limits, resizing: Resizing
+) -> bytes:
     """Return the pixels of a nested array.
 
     Raises:
@@ -78,7 +80,7 @@ def _from_array(image: Any, size: int, channels: int, limits: Limits, resizing: 
             raise ImageInvalid(f"it has {array.shape[2]} channels; 1, 3 or 4 are possible")
         if not ((array >= 0) & (array <= 255) & (array == np.floor(array))).all():
             raise ImageInvalid("it must hold whole numbers from 0 to 255")
-        return images.square_array(array.astype(np.uint8), size, channels, resizing).tobytes()
+        return images.make_square_array(array.astype(np.uint8), size, channels, resizing).tobytes()
     except (ValueError, OverflowError) as error:
         raise ImageInvalid("it is not a rectangular array") from error
     except MemoryError as error:
@@ -125,7 +127,7 @@ def serve_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
         except EOFError:
             return
         # CPU time counts for the whole process, so each request gets a new limit.
-        images.renew_cpu(int(header["cpu_s"]) + 1)
+        images.renew_cpu_limit(int(header["cpu_s"]) + 1)
         write_message(sink, b"begun")
         try:
             for message in _build_messages(header, body, limits):

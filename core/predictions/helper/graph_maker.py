@@ -49,7 +49,7 @@ def make_graph(header: Mapping[str, Any], manifest_json: bytes, raw: bytes) -> d
     paths = {name: Path(path) for name, path in header["parts"].items()}
     network, method = (
         predicting.load_network(manifest, paths),
-        predicting.method_of(manifest, paths),
+        predicting.load_method(manifest, paths),
     )
     size, channels = manifest.image.size, manifest.image.channels
     predictions = Answers(network, method, manifest.normalise, channels, manifest.divisor)

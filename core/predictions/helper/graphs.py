@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from core.contract.jobs.export_job import output_name
+from core.contract.jobs.export_job import name_output
 from core.learning.export.check import TOLERANCE, Images, open_graph
 from core.learning.export.engine import Engine, Probabilities
 from core.learning.export.graph import ExportFailed
@@ -233,7 +233,7 @@ class GraphMaker:
             graph = open_graph(Path(result["file"]), self._threads)
             making.graph.engine = Engine(
                 "onnxruntime",
-                lambda images, task: graph(images)[output_name(task)],
+                lambda images, task: graph(images)[name_output(task)],
                 result["tolerance"],
             )
         except (EOFError, ValueError, KeyError):

@@ -72,7 +72,7 @@ class Networks:
         document = Manifest.from_json(json.loads(manifest))
         network, method = (
             predicting.load_network(document, paths),
-            predicting.method_of(document, paths),
+            predicting.load_method(document, paths),
         )
         self._share_tensors(network, parts)
         image = document.image.size, document.image.channels

@@ -142,7 +142,7 @@ def test_lists_do_not_wait_for_downloads_that_are_made(
         raise exports.ExportUnavailable("not today")
 
     monkeypatch.setattr(exports, "find_stored_export", lambda *_, **__: None)
-    monkeypatch.setattr(exports, "get_or_build", export)
+    monkeypatch.setattr(exports, "get_or_build_export", export)
     other = key_of("other")
     turns = client.app.state.export_work._turns  # type: ignore[attr-defined]
     with ThreadPoolExecutor(60) as pool:

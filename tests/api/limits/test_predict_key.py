@@ -350,7 +350,7 @@ def test_a_key_that_has_nothing_left_costs_the_database_nothing(
     key = make(birds, images_per_day=1)
     assert statuses(birds, key, 2) == [200, 429]
     monkeypatch.setattr(
-        predict_keys, "take_images", lambda *_, **__: pytest.fail("the database was asked")
+        predict_keys, "take_daily_images", lambda *_, **__: pytest.fail("the database was asked")
     )
     assert statuses(birds, key, 3) == [429] * 3
 
@@ -391,7 +391,7 @@ def test_the_keys_of_a_model_follow_its_name_to_the_one_that_takes_its_place(
         birds_row, owls = (
             session.query(Model).filter_by(name=name).one() for name in ("birds", "owls")
         )
-        predict_keys.follow_name(session, owls, birds_row)
+        predict_keys.move_keys_to_model(session, owls, birds_row)
     assert ask(birds, {"Authorization": f"Bearer {made['secret']}"}).status_code == 200
 
 

@@ -299,17 +299,17 @@ def test_a_list_goes_on_page_by_page(
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (render.percent(0.9612), "96.1 %"),
-        (render.percent(None), "–"),
-        (render.points(-0.081), "−8.1"),
-        (render.points(0.0004), "0.0"),
-        (render.size(999), "999 B"),
-        (render.size(4_130_000), "4.1 MB"),
-        (render.size(123_400_000), "123 MB"),
-        (render.span(59), "59 s"),
-        (render.span(7200), "2 h"),
-        (render.number(12_345), "12,345"),
-        (render.until("2026-11-24T02:10:00Z", "2026-11-24T02:15:30Z"), "6 min"),
+        (render.format_percent(0.9612), "96.1 %"),
+        (render.format_percent(None), "–"),
+        (render.format_points(-0.081), "−8.1"),
+        (render.format_points(0.0004), "0.0"),
+        (render.format_size(999), "999 B"),
+        (render.format_size(4_130_000), "4.1 MB"),
+        (render.format_size(123_400_000), "123 MB"),
+        (render.format_span(59), "59 s"),
+        (render.format_span(7200), "2 h"),
+        (render.format_number(12_345), "12,345"),
+        (render.format_time_until("2026-11-24T02:10:00Z", "2026-11-24T02:15:30Z"), "6 min"),
     ],
 )
 def test_numbers_read_well(made: str, said: str) -> None:
@@ -354,7 +354,7 @@ def test_the_worst_tasks_have_a_column_and_all_in_order_on_request() -> None:
         "accuracy_matrix": [[1 - n / 100 for n in range(1, many + 1)]],
         "summary": {"per_task": per_task},
     }
-    made = heat.build_heat(found, production=many, left=set(), first=None)  # type: ignore[arg-type]
+    made = heat.build_heat_map(found, production=many, left=set(), first=None)  # type: ignore[arg-type]
     assert [column["task"] for column in made.columns] == list(range(11, 51)) and made.hidden == 10
     assert made.rows[0].cells[-1].fallen == pytest.approx(0.5) and made.rows[0].cells[-1].step == 0
     for first, shown, earlier, later in (
@@ -362,6 +362,6 @@ def test_the_worst_tasks_have_a_column_and_all_in_order_on_request() -> None:
         (41, (41, 50), 1, None),
         (11, (11, 50), 1, None),
     ):
-        part = heat.build_heat(found, production=many, left=set(), first=first)  # type: ignore[arg-type]
+        part = heat.build_heat_map(found, production=many, left=set(), first=first)  # type: ignore[arg-type]
         assert (part.columns[0]["task"], part.columns[-1]["task"]) == shown
         assert (part.earlier, part.later) == (earlier, later)

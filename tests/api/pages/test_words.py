@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.pages.parts.words import for_people
+from api.pages.parts.words import replace_requests_by_buttons
 from core.lineage import words
 
 
@@ -31,7 +31,7 @@ from core.lineage import words
             "Or as it is: “Learn it again…”.",
         ),
         (
-            f"Mend that, and {words.fetch_again('job_1')}. Batches wait.",
+            f"Mend that, and {words.describe_fetch_request('job_1')}. Batches wait.",
             "Mend that, and bring them again with “Try again”. Batches wait.",
         ),
         (
@@ -49,7 +49,7 @@ from core.lineage import words
     ],
 )
 def test_a_sentence_names_the_button_in_place_of_the_request(told: str, said: str) -> None:
-    assert for_people(told) == said
+    assert replace_requests_by_buttons(told) == said
 
 
 @pytest.mark.parametrize(
@@ -58,5 +58,5 @@ def test_a_sentence_names_the_button_in_place_of_the_request(told: str, said: st
 def test_a_pinned_model_is_told_of_its_button(head: int, moves: str) -> None:
     model: Any = SimpleNamespace(name="birds", head=head)
     button = f" “Let production follow” {moves}lets it follow later ones."
-    assert for_people(words.explain_pinning(model, 2)).endswith(button)
-    assert not re.search("/v1/", for_people(words.explain_pinning(model, 2)))
+    assert replace_requests_by_buttons(words.explain_pinning(model, 2)).endswith(button)
+    assert not re.search("/v1/", replace_requests_by_buttons(words.explain_pinning(model, 2)))

@@ -21,7 +21,7 @@ from PIL import Image
 from api.predict import decoder as decoders
 from api.predict.decoder import CRASHED, Decoded, ImageDecoder, Wanted
 from core.errors import Invalid
-from core.ingest.images import decode_image, square_array
+from core.ingest.images import decode_image, make_square_array
 from core.ingest.limits import PREDICT_IMAGES, Limits
 from core.processes import helper_process
 from core.settings import Settings
@@ -130,7 +130,9 @@ def test_files_and_arrays_come_back_in_order_as_ingest_decodes_them(decoder: Ima
     assert np.array_equal(pixels_of(ask(decoder, "files", files, 8, 3)), expected)
     text = json.dumps({"images": [one.tolist() for one in pixels]}).encode()
     found = ask(decoder, "arrays", [text], 8, 1)
-    assert np.array_equal(pixels_of(found, channels=1), [square_array(one, 8, 1) for one in pixels])
+    assert np.array_equal(
+        pixels_of(found, channels=1), [make_square_array(one, 8, 1) for one in pixels]
+    )
     assert not unusable(found)
 
 
@@ -187,7 +189,9 @@ def test_a_decoder_that_has_taken_its_time_pauses_after_an_image_and_goes_on_fro
             found += decoded.images
     finally:
         hasty.close()
-    assert np.array_equal(pixels_of(Decoded(5, found)), [square_array(one, 8, 3) for one in pixels])
+    assert np.array_equal(
+        pixels_of(Decoded(5, found)), [make_square_array(one, 8, 3) for one in pixels]
+    )
 
 
 def test_an_image_that_takes_too_much_memory_is_named_and_the_others_are_decoded_by_a_fresh_process(
@@ -216,7 +220,7 @@ def test_a_bad_array_costs_itself_alone(decoder: ImageDecoder) -> None:
     found = ask(
         decoder, "arrays", [json.dumps([[[300]], good.tolist(), [[1], [2, 3]]]).encode()], 8, 3
     )
-    assert np.array_equal(pixels_of(found), [square_array(good, 8, 3)])
+    assert np.array_equal(pixels_of(found), [make_square_array(good, 8, 3)])
     reasons = {0: "it must hold whole numbers from 0 to 255", 2: "it is not a rectangular array"}
     assert unusable(found) == reasons
 

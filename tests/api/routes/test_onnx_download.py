@@ -25,7 +25,7 @@ def learned(model: str, publish: Callable[..., int]) -> str:
 def exporter(db: Database) -> None:
     """A worker with the extra."""
     with db.write() as session:
-        exporters.record_worker(session, "w1", db.now(session))
+        exporters.record_exporting_worker(session, "w1", db.now(session))
 
 
 def ended(db: Database, job: str, state: str, detail: str | None = None) -> None:
@@ -56,7 +56,7 @@ def test_a_worker_that_was_not_seen_for_an_hour_does_not_count(
         session.add(Exporter(worker="gone", seen_at=db.now(session) - exporters.SEEN_S - 1))
     assert client.get(URL).status_code == 422
     with db.write() as session:
-        exporters.record_worker(session, "here", db.now(session))
+        exporters.record_exporting_worker(session, "here", db.now(session))
     assert client.get(URL).status_code == 202
     with db.read() as session:
         assert [row.worker for row in session.query(Exporter)] == ["here"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from experiments import FINETUNE_AND_JOINT, learn_all
 
-from bench.experiment.outcomes import collect
+from bench.experiment.outcomes import collect_outcomes
 from bench.experiment.plan import PlanError
 from bench.experiment.runs import Store
 from core.ingest.dataset import open_dataset
@@ -70,7 +70,7 @@ def test_it_is_read_out_on_one_test_set_and_compared_with_learning_all_at_once(r
     found = runs(SPLITS + FINETUNE_AND_JOINT)
     store = Store(tmp_path / "out")
     learn_all(found, store)
-    (plain, joint), failed = collect(found, store)
+    (plain, joint), failed = collect_outcomes(found, store)
     assert not failed
     assert plain.readout == "data"
     assert len(plain.by_stage) == 4

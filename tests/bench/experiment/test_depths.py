@@ -8,7 +8,7 @@ from experiments import made_run
 from scipy import stats
 
 from bench.experiment import statistics
-from bench.experiment.depths import DepthStudy, findings
+from bench.experiment.depths import DepthStudy, describe_findings
 from bench.experiment.figures import _forgetting
 from bench.experiment.outcomes import Outcome
 
@@ -32,7 +32,7 @@ def noise(*seed):
 def test_turned_rankings_have_tau_minus_one_and_are_called_not_preserved():
     turned = study(lambda m, d, o: ((m if d == 1 else -m) + 0.01 * noise(m, d, o), 0.1, 1.0))
     assert turned.agreement(0, 1) == (-1.0, (-1.0, -1.0))
-    text = findings(turned)[0]
+    text = describe_findings(turned)[0]
     assert "across depths: no.** Kendall's tau-b of mean ACC is 1 for 0 of 1 pairs" in text
     assert (
         "a above b at depth 5, below it at 1; a above c at depth 5, below it at 1; b above c"
@@ -40,8 +40,8 @@ def test_turned_rankings_have_tau_minus_one_and_are_called_not_preserved():
     )
     kept = study(lambda m, d, o: (m + 0.01 * noise(m, d, o), 0.1, 1.0))
     assert kept.agreement(0, 1)[0] == 1
-    assert "are preserved across depths: yes.**" in findings(kept)[0]
-    assert "the other way at another: none." in findings(kept)[0]
+    assert "are preserved across depths: yes.**" in describe_findings(kept)[0]
+    assert "the other way at another: none." in describe_findings(kept)[0]
 
 
 def test_ranks_that_turn_by_chance_alone_are_no_finding():
@@ -49,10 +49,10 @@ def test_ranks_that_turn_by_chance_alone_are_no_finding():
         lambda m, d, o: (0.2 + 0.01 * noise(m, d, o), 0.1, 1.0), depths=(1, 2, 3, 4, 5), orders=11
     )
     assert min(tau for tau, _ in equal.agreements().values()) < 1
-    assert "across depths: no change is shown" in findings(equal)[0]
+    assert "across depths: no change is shown" in describe_findings(equal)[0]
     single = study(lambda m, d, o: (m if d == 1 else -m, 0.1, 1.0), orders=1)
     assert single.agreement(0, 1) == (-1.0, None)
-    assert "across depths: no change is shown" in findings(single)[0]
+    assert "across depths: no change is shown" in describe_findings(single)[0]
 
 
 def test_ranks_are_those_of_the_mean_over_orders():
@@ -76,16 +76,16 @@ def test_growth_of_updates_is_paired_by_order():
     assert grown.update_growth(0, 2)[0] == pytest.approx(2.0, abs=0.05)
     low, high = grown.updates(0)[1]
     assert high - low > 100
-    assert "at the greatest depth than at the smallest: yes.**" in findings(grown)[1]
-    assert "Surely larger in 2 and smaller in 0 of 2 steps" in findings(grown)[1]
+    assert "at the greatest depth than at the smallest: yes.**" in describe_findings(grown)[1]
+    assert "Surely larger in 2 and smaller in 0 of 2 steps" in describe_findings(grown)[1]
     hill = study(
         lambda m, d, o: (m, 0.1, 1.0 + (d == 2) + 0.5 * (d == 3) + noise(m, d, o) * 0.01),
         depths=(1, 2, 3),
     )
-    assert "at the greatest depth than at the smallest: yes.**" in findings(hill)[1]
-    assert "Surely larger in 1 and smaller in 1 of 2 steps" in findings(hill)[1]
+    assert "at the greatest depth than at the smallest: yes.**" in describe_findings(hill)[1]
+    assert "Surely larger in 1 and smaller in 1 of 2 steps" in describe_findings(hill)[1]
     falling = study(lambda m, d, o: (m, 0.1, 9.0 - d + noise(m, d, o) * 0.01))
-    assert "at the smallest: no, smaller.**" in findings(falling)[1]
+    assert "at the smallest: no, smaller.**" in describe_findings(falling)[1]
 
 
 def test_the_correlation_takes_every_run_of_a_depth_and_nothing_else():
@@ -104,13 +104,13 @@ def test_a_closer_tie_at_the_greatest_depth_is_found():
         return 0.5, norm + (0.01 if d == 5 else 5.0) * noise(m, d, o, 1), norm
 
     close = study(value, orders=11)
-    text = findings(close)[2]
+    text = describe_findings(close)[2]
     assert (
         "at the greatest depth than at the smallest: by Pearson's r yes; by Spearman's yes.**"
         in text
     )
     same = study(lambda m, d, o: (0.5, noise(m, o) + noise(m, o, 1), noise(m, o, 1)), orders=11)
-    assert "by Spearman's not shown, the interval includes 0.**" in findings(same)[2]
+    assert "by Spearman's not shown, the interval includes 0.**" in describe_findings(same)[2]
 
 
 def test_a_negative_correlation_that_shrinks_is_no_closer_tie():
@@ -122,14 +122,14 @@ def test_a_negative_correlation_that_shrinks_is_no_closer_tie():
     assert made.correlation_growth(statistics.pearson)[1][0] > 0
     assert (
         "by Pearson's r no, it is negative there; by Spearman's no, it is negative there.**"
-        in findings(made)[2]
+        in describe_findings(made)[2]
     )
 
 
 def test_head_only_runs_without_forgetting_have_no_correlation():
     still = study(lambda m, d, o: (0.5, 0.0 if d == 1 else noise(m, o), noise(m, o, d)))
     assert still.correlation(0, statistics.pearson) == (None, None)
-    assert "cannot be told" in findings(still)[2]
+    assert "cannot be told" in describe_findings(still)[2]
 
 
 def test_references_take_no_part_and_missing_runs_leave_a_gap():

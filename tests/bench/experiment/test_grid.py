@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bench.experiment import grid
-from bench.experiment.grid import class_tasks, recipe_of
+from bench.experiment.grid import class_tasks, resolve_cell_recipe
 from bench.experiment.plan import PlanError
 from core.ingest.dataset import open_dataset
 
@@ -96,7 +96,7 @@ def test_a_recipe_is_the_plans_then_the_methods_then_that_for_the_scenario(plan)
         task.method.lambda = 7
         class = { epochs = 3, method = { lambda = 9 } }
         """)
-    task, class_ = (recipe_of(made, made.methods[0], s, 2, 11) for s in ("task", "class"))
+    task, class_ = (resolve_cell_recipe(made, made.methods[0], s, 2, 11) for s in ("task", "class"))
     assert (task.method["gamma"], task.method["lambda"], task.batch_size, task.epochs) == (
         0.5,
         7,
@@ -109,7 +109,7 @@ def test_a_recipe_is_the_plans_then_the_methods_then_that_for_the_scenario(plan)
 
 def test_a_method_that_names_none_is_fine_tuning(plan):
     made = plan(ONE)
-    assert recipe_of(made, made.methods[0], "class", 5, 0).method == {"name": "finetune"}
+    assert resolve_cell_recipe(made, made.methods[0], "class", 5, 0).method == {"name": "finetune"}
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from bench.experiment import runs as runs_module
-from bench.experiment.figures import draw
+from bench.experiment.figures import draw_figures
 from bench.experiment.grid import class_tasks
 from bench.experiment.joint import Groups, JointHeads
-from bench.experiment.outcomes import collect
+from bench.experiment.outcomes import collect_outcomes
 from bench.experiment.runs import Store
-from bench.experiment.tables import summary
+from bench.experiment.tables import render_summary
 from core.learning.state import State
 
 ORDERS = 2
@@ -28,7 +28,7 @@ def learned(runs, tmp_path, monkeypatch):
     lines.
     """
     kept = []
-    original = runs_module.learn
+    original = runs_module.run_learning_job
 
     def keeping(spec, *arguments):
         facts = original(spec, *arguments)
@@ -37,7 +37,7 @@ def learned(runs, tmp_path, monkeypatch):
         kept.append({name: t for file in sorted(files) for name, t in load_file(file).items()})
         return facts
 
-    monkeypatch.setattr(runs_module, "learn", keeping)
+    monkeypatch.setattr(runs_module, "run_learning_job", keeping)
 
     def run(extra):
         found = {}
@@ -109,7 +109,7 @@ def test_every_image_competes_within_its_task_only():
 def test_the_gap_of_joint_to_itself_is_zero(runs, tmp_path):
     found, store = runs(FINETUNE_AND_JOINT), Store(tmp_path / "out")
     learn_all(found, store)
-    outcomes, failed = collect(found, store)
+    outcomes, failed = collect_outcomes(found, store)
     assert not failed
     gaps = {(o.run.method, o.readout): o.figures["gap_to_joint"] for o in outcomes}
     last = {(o.run.method, o.readout): o.figures["last"] for o in outcomes}
@@ -125,10 +125,10 @@ def test_at_the_last_stage_alone_it_is_what_it_is_at_the_last_of_all(plan, runs,
     made, store = runs(methods), Store(tmp_path / "out")
     for _ in range(2):  # the second time nothing is left to learn
         learn_all(made, store)
-    outcomes, _ = collect(made, store)
+    outcomes, _ = collect_outcomes(made, store)
     found = {o.run.method: o for o in outcomes if o.readout == "class"}
     assert found["at-once"].figures["last"] == found["joint"].figures["last"]
     assert found["at-once"].by_stage == [None, found["joint"].by_stage[1]]
     assert found["at-once"].figures["average_incremental"] is None
-    assert summary(plan(methods), made, [], store, outcomes, []).count("at-once") >= 2
-    assert draw(outcomes, tmp_path / "figures")
+    assert render_summary(plan(methods), made, [], store, outcomes, []).count("at-once") >= 2
+    assert draw_figures(outcomes, tmp_path / "figures")

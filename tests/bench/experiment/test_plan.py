@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.experiment.plan import Images, PlanError, read
+from bench.experiment.plan import Images, PlanError, read_plan
 
 PLANS = sorted((Path(__file__).parents[3] / "bench" / "experiment" / "plans").glob("*.toml"))
 ONE = '[[methods]]\nname = "finetune"\n'
@@ -84,9 +84,9 @@ def test_classes_are_numbers_and_ranges_in_the_order_written():
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(PlanError, match=r"no\.toml: No such file"):
-        read(tmp_path / "no.toml")
+        read_plan(tmp_path / "no.toml")
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
 def test_a_shipped_plan_is_named_as_its_file(path):
-    assert read(path).name == path.stem
+    assert read_plan(path).name == path.stem

@@ -44,10 +44,10 @@ def test_the_t_interval_of_a_textbook_sample():
 
 
 def test_one_value_has_neither_deviation_nor_interval():
-    assert statistics.sd([1.0]) is None
+    assert statistics.compute_sd([1.0]) is None
     assert statistics.t_interval([1.0]) is None
-    assert statistics.mean([math.nan, 2.0]) == (2.0, None)
-    assert statistics.mean([math.nan]) == (None, None)
+    assert statistics.compute_mean([math.nan, 2.0]) == (2.0, None)
+    assert statistics.compute_mean([math.nan]) == (None, None)
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -96,7 +96,7 @@ def test_two_points_or_no_variation_have_no_correlation():
 
 def test_the_bootstrap_of_a_mean_agrees_with_its_standard_error():
     values = random(200, 3)
-    value, (low, high) = statistics.bootstrapped(200, lambda draws: values[draws].mean(1))
+    value, (low, high) = statistics.bootstrap_statistic(200, lambda draws: values[draws].mean(1))
     assert value == pytest.approx(values.mean())
     error = values.std(ddof=1) / math.sqrt(200)
     assert (low, high) == pytest.approx(
@@ -111,7 +111,9 @@ def test_the_bootstrap_is_the_same_every_time_and_draws_whole_repetitions():
         seen.append(draws)
         return draws.mean(1)
 
-    assert statistics.bootstrapped(5, statistic) == statistics.bootstrapped(5, statistic)
+    assert statistics.bootstrap_statistic(5, statistic) == statistics.bootstrap_statistic(
+        5, statistic
+    )
     assert seen[0].tolist() == [[0, 1, 2, 3, 4]]
     assert seen[1].shape == (statistics.RESAMPLES, 5)
     assert (seen[1] == seen[3]).all()
@@ -121,9 +123,12 @@ def test_a_statistic_that_is_mostly_undefined_has_no_interval():
     def undefined(share):
         return lambda draws: np.where(np.arange(len(draws)) < share * len(draws), np.nan, 1.0)
 
-    assert statistics.bootstrapped(3, lambda draws: np.full(len(draws), np.nan)) == (None, None)
+    assert statistics.bootstrap_statistic(3, lambda draws: np.full(len(draws), np.nan)) == (
+        None,
+        None,
+    )
     half = lambda draws: undefined(0.5)(draws) if len(draws) > 1 else np.ones(1)  # noqa: E731
     some = lambda draws: undefined(0.4)(draws) if len(draws) > 1 else np.ones(1)  # noqa: E731
-    assert statistics.bootstrapped(3, half) == (1.0, None)
-    assert statistics.bootstrapped(3, some) == (1.0, (1.0, 1.0))
-    assert statistics.bootstrapped(1, lambda draws: np.ones(len(draws))) == (1.0, None)
+    assert statistics.bootstrap_statistic(3, half) == (1.0, None)
+    assert statistics.bootstrap_statistic(3, some) == (1.0, (1.0, 1.0))
+    assert statistics.bootstrap_statistic(1, lambda draws: np.ones(len(draws))) == (1.0, None)

@@ -5,7 +5,7 @@ from experiments import learn
 
 from bench.experiment import unfinished
 from bench.experiment.data import Files
-from bench.experiment.grid import expand
+from bench.experiment.grid import expand_plan
 from bench.experiment.runs import Store, run_and_record, train_base
 from core.learning.training.control import NoControl
 
@@ -65,7 +65,7 @@ def test_a_stage_that_is_done_is_not_learned_again(run, tmp_path, monkeypatch):
     store = Store(tmp_path)
     first = learn(run, store)
     monkeypatch.setattr(
-        "bench.experiment.runs.learn", lambda *arguments: pytest.fail("learned again")
+        "bench.experiment.runs.run_learning_job", lambda *arguments: pytest.fail("learned again")
     )
     assert learn(run, store) == first
 
@@ -127,7 +127,7 @@ def test_a_base_that_was_killed_goes_on(plan, data, tmp_path, monkeypatch):
         recipe = { epochs = 1, batch_size = 8 }
         images = { path = "digits", classes = "4-9", train_per_class = 10, test_per_class = 5 }
         """
-    base = expand(plan(extra), Files(data, tmp_path / "cache"), "cpu")[0][0]
+    base = expand_plan(plan(extra), Files(data, tmp_path / "cache"), "cpu")[0][0]
     store = Store(tmp_path)
     monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: Kill(3))
     with pytest.raises(Killed):

@@ -11,7 +11,7 @@ from photo_servers import Bucket, Page, endless, running
 from sources import folder, png, samples
 
 from perennial.pack import Batch, ExtraMissing, PackError, SourceChanged, bad, extras, open_batch
-from perennial.pack.remote.address import address_of, is_address
+from perennial.pack.remote.address import is_address, parse_address
 
 Open = Callable[..., Batch]
 
@@ -223,8 +223,8 @@ def test_paths_are_no_addresses() -> None:
     for path in ("photos", "C:/photos", "C:\\photos", "a:b", "./s3/birds", "/s3:/birds"):
         assert not is_address(path)
     assert (
-        address_of("s3://birds/a/b") == ("s3", "birds", "a/b/")
-        and address_of("gs://birds").prefix == ""
+        parse_address("s3://birds/a/b") == ("s3", "birds", "a/b/")
+        and parse_address("gs://birds").prefix == ""
     )
 
 

@@ -40,7 +40,7 @@ def accepted(text: str) -> str | None:
 @given(texts)
 def test_labels_are_normal_and_refused_as_at_the_service(text: str) -> None:
     label = labels.normal_label(text)
-    assert accepted(text) == (None if labels.wrong_label(label) else label)
+    assert accepted(text) == (None if labels.explain_wrong_label(label) else label)
 
 
 @QUICK

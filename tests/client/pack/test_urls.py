@@ -12,7 +12,7 @@ from photo_servers import Page, Photos, dripping, endless, running, self_signed
 from sources import png, write
 
 from perennial.pack import Batch, PackError, SourceChanged, open_batch
-from perennial.pack.kinds import kind_of
+from perennial.pack.kinds import detect_kind
 from perennial.pack.remote import urls
 from perennial.pack.remote.https import Fetcher, Unfetchable
 from perennial.pack.remote.urls import UrlImages
@@ -48,7 +48,7 @@ def members(batch: Batch) -> dict[str, bytes]:
 
 def test_a_list_becomes_the_batch_of_its_images(photos: Photos, tmp_path: Path) -> None:
     file = listed(tmp_path, photos)
-    assert kind_of(file) == "urls"
+    assert detect_kind(file) == "urls"
     batch = open_batch(file, allow_private=True)
     assert "10 images of 2 classes (“cat” 5, “dog” 5)" in batch.describe() and batch.warnings == []
     found = members(batch)

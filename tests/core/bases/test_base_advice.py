@@ -13,7 +13,7 @@ from core.bases import base_advice
 from core.bases.base_advice import (
     Shapes,
     explain_base_mismatch,
-    find_advice,
+    find_fitting_architecture,
     format_creation_request,
     format_query,
     refuse_pickle,
@@ -77,7 +77,7 @@ def rgb(size: int) -> dict:
 )  # fmt: skip
 def test_a_file_is_told_what_it_fits(asked, size, file, file_size, field, fits):
     found, expected = shapes(file, rgb(file_size)), shapes(asked, rgb(size))
-    told = find_advice(asked, rgb(size), family(asked), found, expected)
+    told = find_fitting_architecture(asked, rgb(size), family(asked), found, expected)
     assert told is not None and (told.field, told.architecture, told.image) == (
         field,
         fits[0],
@@ -89,7 +89,7 @@ def test_a_file_is_told_what_it_fits(asked, size, file, file_size, field, fits):
 def test_a_first_layer_for_other_channels_is_told_as_well():
     asked = {"name": "resnet18", "stem": "auto"}
     found = shapes(asked, {"size": 32, "channels": 1})
-    told = find_advice(asked, rgb(32), family(asked), found, shapes(asked, rgb(32)))
+    told = find_fitting_architecture(asked, rgb(32), family(asked), found, shapes(asked, rgb(32)))
     assert (
         told is not None
         and told.field == "image.channels"
@@ -102,7 +102,9 @@ def test_a_stem_that_no_architecture_has_is_not_explained(stem):
     asked = {"name": "resnet18", "stem": "auto"}
     expected = shapes(asked, rgb(32))
     assert (
-        find_advice(asked, rgb(32), family(asked), {**expected, "conv1.weight": stem}, expected)
+        find_fitting_architecture(
+            asked, rgb(32), family(asked), {**expected, "conv1.weight": stem}, expected
+        )
         is None
     )
 
@@ -114,7 +116,7 @@ def test_positions_of_no_square_image_are_not_explained(positions):
     asked = {"name": "vit", "layers": 1, "heads": 3, "hidden": 192, "mlp": 768, "patch": None}
     expected = shapes(asked, rgb(32))
     assert (
-        find_advice(
+        find_fitting_architecture(
             asked,
             rgb(32),
             family(asked),
@@ -128,17 +130,27 @@ def test_positions_of_no_square_image_are_not_explained(positions):
 def test_a_file_that_differs_elsewhere_too_is_not_explained():
     asked = {"name": "resnet18", "stem": "auto"}
     found, expected = shapes(asked, rgb(224)), shapes(asked, rgb(32))
-    assert find_advice(asked, rgb(32), family(asked), {**found, "bn1.bias": [3]}, expected) is None
-    assert find_advice(asked, rgb(32), family(asked), {**found, "more": [3]}, expected) is None
     assert (
-        find_advice({"name": "mlp"}, rgb(8), "mlp", {"fc1.weight": [2, 3]}, {"fc1.weight": [2, 4]})
+        find_fitting_architecture(
+            asked, rgb(32), family(asked), {**found, "bn1.bias": [3]}, expected
+        )
+        is None
+    )
+    assert (
+        find_fitting_architecture(asked, rgb(32), family(asked), {**found, "more": [3]}, expected)
+        is None
+    )
+    assert (
+        find_fitting_architecture(
+            {"name": "mlp"}, rgb(8), "mlp", {"fc1.weight": [2, 3]}, {"fc1.weight": [2, 4]}
+        )
         is None
     )
 
 
 def test_the_error_names_the_field_and_the_request_that_would_be_taken():
     asked = {"name": "resnet18", "stem": "auto"}
-    told = find_advice(
+    told = find_fitting_architecture(
         asked, rgb(32), family(asked), shapes(asked, rgb(224)), shapes(asked, rgb(32))
     )
     assert told is not None

@@ -77,5 +77,5 @@ def test_those_who_refer_do_not_wait_for_each_other(filled: Database) -> None:
     if filled.dialect != "postgresql":
         return  # SQLite has one writer at a time anyway
     with filled.write() as one, filled.write() as two:
-        references.lock_shared(one)
-        references.lock_shared(two)
+        references.lock_references_shared(one)
+        references.lock_references_shared(two)

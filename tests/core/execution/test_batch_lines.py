@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from core.execution.batch_lines import describe_decoded, left_out
+from core.execution.batch_lines import describe_decoded, list_left_out_lines
 from core.ingest.ingest import Ingested
 
 
@@ -32,7 +32,7 @@ def test_what_was_left_out_is_told_with_the_first_three_reasons() -> None:
         "duplicates": 1,
         "notes": ["the common top folder was stripped"],
     }
-    assert left_out(report) == [
+    assert list_left_out_lines(report) == [
         (
             "warning",
             "12 images rejected: cat/0.png (cannot be read); cat/1.png (cannot be read);"
@@ -63,6 +63,6 @@ def test_warnings_of_a_batch_are_warnings_of_the_log() -> None:
 
 
 def test_a_report_without_names_says_where_to_look() -> None:
-    assert left_out({"rejected_count": 3}) == [
+    assert list_left_out_lines({"rejected_count": 3}) == [
         ("warning", "3 images rejected: see the task's report.")
     ]

@@ -14,7 +14,7 @@ from core.execution.kinds.export import EXPORT
 from core.jobs.jobs import build_job_without_task
 from core.jobs.put_off import PutOff
 from core.scheduling import claim as claims
-from core.versions.exporters import has_worker
+from core.versions.exporters import has_exporting_worker
 from worker.attempts import causes
 
 
@@ -78,19 +78,19 @@ def test_a_job_whose_worker_died_keeps_nobody_waiting(desk: Any) -> None:
 
 def test_a_worker_with_the_packages_says_that_it_is_there(desk: Any) -> None:
     desk.model()
-    exporters.report_worker(desk.db, "w1")
-    exporters.report_worker(desk.db, "w1")
+    exporters.report_exporting_worker(desk.db, "w1")
+    exporters.report_exporting_worker(desk.db, "w1")
     with desk.db.read() as session:
-        assert has_worker(session, desk.db.now(session))
+        assert has_exporting_worker(session, desk.db.now(session))
         assert [row.worker for row in session.query(Exporter)] == ["w1"]
 
 
 def test_a_worker_without_them_says_nothing(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.model()
     monkeypatch.setattr(exporters, "has_packages", lambda: False)
-    exporters.report_worker(desk.db, "w1")
+    exporters.report_exporting_worker(desk.db, "w1")
     with desk.db.read() as session:
-        assert not has_worker(session, desk.db.now(session))
+        assert not has_exporting_worker(session, desk.db.now(session))
 
 
 def test_a_job_knows_its_version_and_what_it_answers_with(desk: Any) -> None:

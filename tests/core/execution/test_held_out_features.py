@@ -16,7 +16,7 @@ from core.execution.prepare import prepare_job
 from core.publishing.publish import publish_result
 from core.retention import references
 from core.retention.damage import Marks
-from core.tasks.tasks import delete_data
+from core.tasks.tasks import delete_task_data
 from core.usage import usage_sums
 from tests.core.desk import Desk
 
@@ -98,7 +98,7 @@ def test_features_count_as_the_models_bytes_and_go_with_the_tasks_images(desk: D
         session.flush()
         assert size and before - datasets(session) == size
         session.rollback()
-    delete_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
+    delete_task_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
     with desk.db.read() as session:
         assert not references.find_used_digests(session, [digest])
     assert not desk.blobs.has(digest)

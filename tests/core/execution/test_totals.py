@@ -14,7 +14,7 @@ from core.execution.prepare import prepare_job
 from core.models import memory
 from core.publishing.publish import publish_result
 from core.retention import references
-from core.tasks.tasks import delete_data
+from core.tasks.tasks import delete_task_data
 from core.usage import usage_sums
 from tests.core.desk import Desk
 
@@ -102,7 +102,7 @@ def test_totals_go_with_what_they_were_derived_from(desk: Desk, deleted: str) ->
     model = desk.model()
     digest = [learn(desk, model) for _ in range(2)][-1]
     if deleted == "task":
-        delete_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
+        delete_task_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
         assert inherited(desk, model) == ["statistics.2", "features.2", "statistics.1"]
     else:
         memory.delete_memory(desk.db, desk.store, desk.blobs, desk.actor, model)

@@ -71,7 +71,7 @@ def test_a_damaged_archive_is_not_the_batchs_fault_and_is_marked(desk: Any, run:
     with pytest.raises(StoreCorrupt, match=r"A file of task 1 is damaged.*upload the batch again"):
         run(desk.claim())
     with desk.db.read() as session:
-        assert [row.key for row in damage.list_marks(session, 9)] == [key]
+        assert [row.key for row in damage.list_damage_marks(session, 9)] == [key]
 
 
 def test_a_validated_task_has_its_dataset_and_no_archive(desk: Any, run: Any) -> None:

@@ -22,7 +22,7 @@ from core.contract.manifest import Manifest
 from core.export.card_code import image_code
 from core.export.format import PartFile, Version
 from core.export.formats.safetensors_zip import SafetensorsZip
-from core.export.image_reader import reader_files
+from core.export.image_reader import build_reader_files
 from core.export.model_card import build_config, render_readme
 from core.ingest.images import decode_image
 from core.learning.evaluation import predicting
@@ -181,7 +181,7 @@ def test_the_cards_code_answers_with_the_nearest_class_mean(tmp_path, monkeypatc
     )
     with zipfile.ZipFile(archive) as file:
         manifest = Manifest.from_json(json.loads(file.read("config.json")))
-    method = predicting.method_of(manifest, {"own": tmp_path / "own"})
+    method = predicting.load_method(manifest, {"own": tmp_path / "own"})
     labels, probabilities = predicting.predict_images(
         network, pixels.numpy(), task, PIXELS, scoring=predicting.Scoring(method.predict_logits)
     )
@@ -214,7 +214,7 @@ def test_the_cards_code_answers_with_a_classifier_in_closed_form(
     pixels = torch.randint(
         0, 256, (40, 32, 32, 3), dtype=torch.uint8, generator=torch.manual_seed(0)
     )
-    made_by = predicting.method_of(
+    made_by = predicting.load_method(
         Manifest.from_json({**CONFIG, "method": method}), {kind: tmp_path / kind for kind in state}
     )
     _, probabilities = predicting.predict_images(
@@ -554,7 +554,7 @@ def test_the_files_that_cards_are_made_of_are_modules_that_run(tmp_path, monkeyp
     files = set((root / "core" / "export" / "loading").rglob("[!_]*.py"))
     # Programs: the tests of ONNX downloads run them.
     files -= {root / "core/export/loading" / name for name in ("onnx_run.py", "onnx_run_2.py")}
-    for name, text in reader_files(
+    for name, text in build_reader_files(
         ModelImage(size=8, channels=1, decoding=2)
     ).items():  # beside it, as in a download
         (tmp_path / name).write_text(text)

@@ -10,7 +10,7 @@ SIZE = 1 << 20
 
 
 def test_it_takes_real_room_and_only_once(tmp_path: Path) -> None:
-    assert reserve.make_file(tmp_path, SIZE) and reserve.make_file(tmp_path, SIZE)
+    assert reserve.make_reserve_file(tmp_path, SIZE) and reserve.make_reserve_file(tmp_path, SIZE)
     [file] = tmp_path.iterdir()
     assert file.stat().st_size == SIZE and file.stat().st_blocks * 512 >= SIZE
 
@@ -18,20 +18,20 @@ def test_it_takes_real_room_and_only_once(tmp_path: Path) -> None:
 def test_none_is_made_where_none_is_wanted_or_little_room_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not reserve.make_file(tmp_path, 0)
+    assert not reserve.make_reserve_file(tmp_path, 0)
     monkeypatch.setattr(reserve, "_count_free_bytes", lambda _folder: reserve.SPARE * SIZE - 1)
-    assert not reserve.make_file(tmp_path, SIZE)
+    assert not reserve.make_reserve_file(tmp_path, SIZE)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_it_is_released_on_a_full_disk_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reserve.make_file(tmp_path, SIZE)
-    assert not reserve.release_if_full(tmp_path) and list(tmp_path.iterdir())
+    reserve.make_reserve_file(tmp_path, SIZE)
+    assert not reserve.release_reserve_if_full(tmp_path) and list(tmp_path.iterdir())
     monkeypatch.setattr(reserve, "_count_free_bytes", lambda _folder: reserve.FULL_BYTES - 1)
-    assert reserve.release_if_full(tmp_path) and not list(tmp_path.iterdir())
-    assert not reserve.release_if_full(tmp_path)
+    assert reserve.release_reserve_if_full(tmp_path) and not list(tmp_path.iterdir())
+    assert not reserve.release_reserve_if_full(tmp_path)
 
 
 def test_a_disk_that_reserves_nothing_is_left_as_it_was(
@@ -41,4 +41,4 @@ def test_a_disk_that_reserves_nothing_is_left_as_it_was(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.posix_fallocate", refuse)
-    assert not reserve.make_file(tmp_path, SIZE) and list(tmp_path.iterdir()) == []
+    assert not reserve.make_reserve_file(tmp_path, SIZE) and list(tmp_path.iterdir()) == []

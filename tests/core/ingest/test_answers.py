@@ -25,7 +25,7 @@ def write_answers(folder: Path, scores: torch.Tensor) -> Path:
         leaders.to(integers),
         counts.to(integers),
     )
-    (file,) = stored_predictions.write_files(folder, {("new", 3): answers})
+    (file,) = stored_predictions.write_prediction_files(folder, {("new", 3): answers})
     return folder / file.file
 
 
@@ -79,6 +79,6 @@ def test_a_snapshot_gives_its_answers_back_also_one_from_before() -> None:
     rows, probabilities = torch.zeros(2).int(), torch.ones(2).half()
     now = Answers(rows, probabilities, *(torch.ones(2, dtype=torch.uint8) for _ in range(3)))
     kept = {("new", 1): now, ("parent", 2): Answers(rows, probabilities)}
-    tensors = stored_predictions.to_tensors(kept)
-    back = stored_predictions.taken_from(tensors, CLASSIFICATION)
+    tensors = stored_predictions.convert_to_tensors(kept)
+    back = stored_predictions.take_stored_predictions(tensors, CLASSIFICATION)
     assert not tensors and back["new", 1].leaders is not None and back["parent", 2].leaders is None

@@ -15,7 +15,7 @@ from core.ingest.ingest import Ingested
 from core.ingest.inspect import Directory
 from core.ingest.layout import build_layout
 from core.ingest.limits import Limits
-from core.ingest.names import normalise_entry_path, normalise_label, quote
+from core.ingest.names import normalise_entry_path, normalise_label, quote_name
 
 Look = Callable[..., Directory]
 
@@ -364,4 +364,4 @@ def test_any_path_is_cleaned_or_refused(text: str) -> None:
 
 @given(st.text(max_size=400) | st.binary(max_size=400))
 def test_any_name_can_be_shown(name: str | bytes) -> None:
-    assert len(quote(name)) <= 130 and quote(name).isprintable()
+    assert len(quote_name(name)) <= 130 and quote_name(name).isprintable()

@@ -13,7 +13,7 @@ from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions, RuleError
 from core.ingest.rules.options import read_options
 from core.ingest.rules.plan import IGNORED, Plan, plan_batch
-from core.ingest.rules.words import are_batches, is_container, is_date, part_of
+from core.ingest.rules.words import are_batches, is_container, is_date, parse_part_of_folder
 
 JPG = "jpg"
 
@@ -374,7 +374,10 @@ def test_words_are_known_in_any_case_with_counts_and_suffixes() -> None:
     assert not any(
         map(is_container, ["cooked", "invalid", "trains", "cat images", "7", "été", "imagery"])
     )
-    assert part_of("train station") is None and part_of("Train-Set 2") == "training"
+    assert (
+        parse_part_of_folder("train station") is None
+        and parse_part_of_folder("Train-Set 2") == "training"
+    )
     assert all(
         map(is_date, ["2024", "2024-05-17", "20240517", "17.05.2024", "May 2024", "2024-W05"])
     )

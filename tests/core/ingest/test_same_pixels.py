@@ -26,7 +26,7 @@ from core.export.card_code import image_code
 from core.export.format import Version
 from core.export.formats.onnx_zip import OnnxZip
 from core.export.formats.safetensors_zip import SafetensorsZip
-from core.export.image_reader import reader_files
+from core.export.image_reader import build_reader_files
 from core.ingest import image_file
 from core.ingest.dataset import open_dataset
 from core.ingest.decoding.resizing import FIRST, LATEST, Resizing
@@ -100,7 +100,7 @@ def test_a_prediction_has_these_pixels(right: np.ndarray) -> None:
 @pytest.fixture
 def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A download's folder, where its code runs."""
-    for name, text in reader_files(ImageSpec.from_json(IMAGE)).items():
+    for name, text in build_reader_files(ImageSpec.from_json(IMAGE)).items():
         (tmp_path / name).write_text(text)
     for name in [name for name in sys.modules if name.startswith("image_file")]:
         monkeypatch.delitem(sys.modules, name)  # of another download
@@ -189,7 +189,7 @@ def test_a_download_holds_the_readers_own_lines() -> None:
     """Beside its imports nothing of the service's code differs, and clients unpack plain names
     alone.
     """
-    files = reader_files(ImageSpec.from_json(IMAGE))
+    files = build_reader_files(ImageSpec.from_json(IMAGE))
     package = Path(image_file.__file__).parent
     assert len(files) == len(list(package.glob("*.py"))) and not any("/" in name for name in files)
     for path in package.glob("*.py"):
@@ -213,7 +213,10 @@ def test_downloads_of_both_formats_hold_the_reader_and_clients_unpack_them(tmp_p
     made = tmp_path / "made"
     made.mkdir()
     (made / "model.onnx").write_bytes(b"a graph")
-    for image, reads in ((IMAGE, set(reader_files(ImageSpec.from_json(IMAGE)))), (BEFORE, set())):
+    for image, reads in (
+        (IMAGE, set(build_reader_files(ImageSpec.from_json(IMAGE)))),
+        (BEFORE, set()),
+    ):
         manifest = Manifest.from_json({**given, "image": image})
         for form in (SafetensorsZip(), OnnxZip()):
             path = tmp_path / "download.zip"

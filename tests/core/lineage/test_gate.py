@@ -8,7 +8,7 @@ from core.contract.figures import Figures
 from core.database import measurements
 from core.lineage.coverage import Lost
 from core.lineage.gate import Metrics, Place, judge_metrics
-from core.lineage.judgement import predicted_rise
+from core.lineage.judgement import read_forecast_rise
 from tests.core.desk import Desk
 
 FIGURES = {1: (None, 0.9, 0.9), 2: (0.2, 0.8, 0.75)}
@@ -121,7 +121,7 @@ def test_a_version_tells_its_forecast_and_that_it_was_not_finite(
     """Results are read with null for what is no finite number."""
     model = desk.model()
     with desk.db.write() as session:
-        measurements.insert_rows(
-            session, model, 1, measurements.build_rows(Figures.from_json(document))
+        measurements.insert_measurement_rows(
+            session, model, 1, measurements.build_measurement_rows(Figures.from_json(document))
         )
-        assert predicted_rise(session, model, 1) == rise
+        assert read_forecast_rise(session, model, 1) == rise

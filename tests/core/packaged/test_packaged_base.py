@@ -62,7 +62,7 @@ def test_it_takes_images_of_other_sizes() -> None:
 def test_a_single_channel_sums_the_stems_filters_by_their_deviations() -> None:
     stem = np.arange(2 * 3 * 3 * 3, dtype=np.float32).reshape(2, 3, 3, 3)
     known = packaged_base.Normalisation(mean=[0.5, 0.5, 0.5], std=[0.1, 0.2, 0.3])
-    made = packaged_base.for_grey({"conv1.weight": stem}, known)["conv1.weight"]
+    made = packaged_base.convert_to_grey({"conv1.weight": stem}, known)["conv1.weight"]
     slow = [[stem[f, 0] * 2.0 + stem[f, 1] * 1.0 + stem[f, 2] * (0.2 / 0.3)] for f in range(2)]
     np.testing.assert_allclose(made, slow, rtol=1e-6)
 

@@ -38,9 +38,9 @@ def test_few_descriptors_are_told_with_how_to_have_more(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = settings.reserved_descriptors + 2 * start.LEAST_CONNECTIONS
-    monkeypatch.setattr(descriptors, "raise_limit", lambda wanted: needed)
+    monkeypatch.setattr(descriptors, "raise_descriptor_limit", lambda wanted: needed)
     require_start(settings)
-    monkeypatch.setattr(descriptors, "raise_limit", lambda wanted: 64)
+    monkeypatch.setattr(descriptors, "raise_descriptor_limit", lambda wanted: 64)
     with pytest.raises(CannotStart, match=r"may open 64 files, and needs 96 .*ulimit -n 4096"):
         require_start(settings)
 

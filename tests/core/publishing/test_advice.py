@@ -11,7 +11,12 @@ import pytest
 from core.database.tables import Job, Model, Task, Version
 from core.learning.evaluation import stored_predictions
 from core.packaged import imagenet_base
-from core.publishing.advice import Accuracy, LargerBase, is_falling, is_far_below
+from core.publishing.advice import (
+    Accuracy,
+    LargerBase,
+    is_accuracy_falling,
+    is_far_below_larger_base,
+)
 from core.publishing.publish import publish_result
 from core.recipe.catalogue import load_catalogue
 from core.requests.resources import Resources
@@ -26,7 +31,7 @@ CONFUSED = {(0, 0): 12, (0, 1): 8, (1, 1): 11, (1, 0): 9}
 
 @pytest.fixture(autouse=True)
 def with_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imagenet_base, "find_problem", lambda: "")
+    monkeypatch.setattr(imagenet_base, "find_base_problem", lambda: "")
 
 
 def learn(
@@ -54,7 +59,9 @@ def finish(
     folder: Path = desk.result({"head": f"h{task}"}, cells, classes=["1a", "1b", "1c"], **more)
     files = [
         file.to_json()
-        for file in stored_predictions.write_files(folder, {("new", task): answers(pairs)})
+        for file in stored_predictions.write_prediction_files(
+            folder, {("new", task): answers(pairs)}
+        )
     ]
     document = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(json.dumps({**document, "answers": files}))
@@ -78,7 +85,9 @@ def finish(
 def test_accuracy_falls_where_it_fell_twice_and_by_more_than_chance(
     last: list[int], falling: bool
 ) -> None:
-    assert is_falling([Accuracy(n, right, 200) for n, right in enumerate(last, 1)]) is falling
+    assert (
+        is_accuracy_falling([Accuracy(n, right, 200) for n, right in enumerate(last, 1)]) is falling
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +97,10 @@ def test_accuracy_falls_where_it_fell_twice_and_by_more_than_chance(
 def test_far_below_is_more_than_ten_points_and_chance(
     own: int, larger: int, images: int, far: bool
 ) -> None:
-    assert is_far_below(Accuracy(3, own, images), LargerBase("big", 2, larger, images)) is far
+    assert (
+        is_far_below_larger_base(Accuracy(3, own, images), LargerBase("big", 2, larger, images))
+        is far
+    )
 
 
 def test_a_falling_line_is_advised_once_to_move_to_the_larger_base(desk: Desk) -> None:
@@ -217,7 +229,7 @@ def test_a_model_of_another_owner_says_nothing(desk: Desk) -> None:
 def test_without_the_package_of_the_base_no_move_is_advised(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(imagenet_base, "find_problem", lambda: "the package is not installed")
+    monkeypatch.setattr(imagenet_base, "find_base_problem", lambda: "the package is not installed")
     model = desk.model()
     texts = [learn(desk, model, right) for right in (190, 170, 140)]
     assert REBASE not in texts[2][0] and "is worst" in texts[2][0]

@@ -60,7 +60,7 @@ def learn(desk: Desk, model: str) -> dict[int, bytes]:
     kept = {("new", task): answers_for(number, task) for task in tasks}
     cells = [("new", task, IMAGES, IMAGES) for task in tasks]
     result = desk.result({"head": f"h{number}"}, cells, classes=[f"{n}" for n in range(2 * number)])
-    files = stored_predictions.write_files(result, kept)
+    files = stored_predictions.write_prediction_files(result, kept)
     document = json.loads((result / "result.json").read_text())
     listed = [file.to_json() for file in files]
     (result / "result.json").write_text(json.dumps({**document, "answers": listed}))
@@ -173,7 +173,7 @@ def test_the_store_is_not_asked_while_rows_are_locked(
     desk.store = store
     model = desk.model()
     learn(desk, model)
-    hold, add = publishing.lock_claimed_job, publishing.stored_bytes.add_size
+    hold, add = publishing.lock_claimed_job, publishing.stored_bytes.add_stored_bytes
     asked: list[int] = []
 
     def lock(session: Any, claim: Any) -> Any:
@@ -185,6 +185,6 @@ def test_the_store_is_not_asked_while_rows_are_locked(
         add(*args)
 
     monkeypatch.setattr(publishing, "lock_claimed_job", lock)
-    monkeypatch.setattr(publishing.stored_bytes, "add_size", end)
+    monkeypatch.setattr(publishing.stored_bytes, "add_stored_bytes", end)
     learn(desk, model)
     assert asked == [0]

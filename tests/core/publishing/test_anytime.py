@@ -13,7 +13,7 @@ from core.database.states import Action
 from core.database.tables import Event, Job, Model, Task
 from core.errors import LeaseLost
 from core.ids import new_id
-from core.jobs.job_story import Best, read_story
+from core.jobs.job_story import Best, read_job_story
 from core.publishing import anytime
 from core.publishing.publish import publish_result
 from core.requests.actor import Actor
@@ -152,13 +152,13 @@ def test_publishing_removes_it(desk: Any, job: Any) -> None:
 def test_a_page_tells_the_best_state_until_the_job_is_over(desk: Any, job: Any) -> None:
     job_id, claim = job
     actor = Actor(desk.owner, None, "read")
-    assert read_story(desk.db, actor, job_id).best is None
+    assert read_job_story(desk.db, actor, job_id).best is None
     for correct, step in ((7, 12), (9, 20)):
         register(desk, claim, correct, step=step)
-    assert read_story(desk.db, actor, job_id).best == Best(step=20, accuracy=0.45)
+    assert read_job_story(desk.db, actor, job_id).best == Best(step=20, accuracy=0.45)
     desk.act(job_id, Action.CANCEL)
     claims.complete_stop(desk.db, claim)
-    assert read_story(desk.db, actor, job_id).best is None
+    assert read_job_story(desk.db, actor, job_id).best is None
 
 
 @pytest.mark.parametrize("gone", ["model", "data"])

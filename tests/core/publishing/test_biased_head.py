@@ -10,7 +10,7 @@ import pytest
 
 from core.contract.jobs.job_result import JobResult
 from core.database.tables import Event, Model, Version
-from core.publishing.biased_head import find_warning
+from core.publishing.biased_head import find_biased_head_warning
 from core.publishing.publish import publish_result
 
 MODEL = Model(
@@ -46,12 +46,12 @@ def result(own: int, ncm: int, lda: int | None, total: int = 100, **more: Any) -
 
 
 def test_it_names_the_better_classifier_both_accuracies_and_the_images() -> None:
-    told = find_warning(MODEL, 3, result(48, 71, None), ["head"])
+    told = find_biased_head_warning(MODEL, 3, result(48, 71, None), ["head"])
     assert told is not None and told.startswith(
         "The features of version 3 tell the classes apart better than its head does: 71 % by "
         "nearest class mean, 48 % by the head, of the same 100 held-out images. Start a model"
     )
-    other = find_warning(MODEL, 3, result(48, 71, 80), ["head"])
+    other = find_biased_head_warning(MODEL, 3, result(48, 71, 80), ["head"])
     assert other is not None and "80 % by linear discriminants" in other
 
 
@@ -67,11 +67,18 @@ def test_it_names_the_better_classifier_both_accuracies_and_the_images() -> None
 def test_five_points_that_are_not_chance_are_needed(
     own: int, ncm: int, total: int, said: bool
 ) -> None:
-    assert (find_warning(MODEL, 1, result(own, ncm, None, total), []) is not None) == said
+    assert (
+        find_biased_head_warning(MODEL, 1, result(own, ncm, None, total), []) is not None
+    ) == said
 
 
 def test_nothing_is_said_where_nothing_was_measured() -> None:
-    assert find_warning(MODEL, 1, result(0, 9, 9, baseline_ncm=None, baseline_lda=None), []) is None
+    assert (
+        find_biased_head_warning(
+            MODEL, 1, result(0, 9, 9, baseline_ncm=None, baseline_lda=None), []
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +95,7 @@ def test_nothing_is_said_where_nothing_was_measured() -> None:
 def test_rebalance_is_named_where_a_head_answers_and_images_are_kept(
     part_types, more, rebalance
 ) -> None:
-    told = find_warning(MODEL, 2, result(40, 80, None, **more), part_types)
+    told = find_biased_head_warning(MODEL, 2, result(40, 80, None, **more), part_types)
     assert told is not None
     assert ('Perennial-Recipe: {"rebalance": {"epochs": 5}}' in told) == rebalance
     assert "method `analytic`" in told
@@ -96,7 +103,7 @@ def test_rebalance_is_named_where_a_head_answers_and_images_are_kept(
 
 def test_another_head_is_named_where_the_method_is_analytic_already() -> None:
     made = {"method": {"name": "analytic", "hyper": {"head": "ncm"}}}
-    told = find_warning(MODEL, 2, result(40, 60, 90, **made), [])
+    told = find_biased_head_warning(MODEL, 2, result(40, 60, 90, **made), [])
     assert told is not None and '{"method": {"name": "analytic", "head": "lda"}}' in told
 
 

@@ -12,7 +12,7 @@ from core.contract.jobs.job_result import JobResult
 from core.execution.result import ResultFolder
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import Answers, find_running_maxima, smallest_integers
-from core.publishing.confused_pairs import count_confused, find_confused
+from core.publishing.confused_pairs import count_confused_pairs, find_confused_pairs
 from tests.core.publishing.test_biased_head import result
 
 CLASSES = ["cat", "dog", "owl"]
@@ -31,7 +31,7 @@ def answers(pairs: dict[tuple[int, int], int], width: int = 3) -> Answers:
 def folder(path: Path, by_task: dict[int, Answers], **more: Any) -> ResultFolder[JobResult]:
     files = [
         file.to_json()
-        for file in stored_predictions.write_files(
+        for file in stored_predictions.write_prediction_files(
             path, {("new", t): a for t, a in by_task.items()}
         )
     ]
@@ -50,7 +50,7 @@ def folder(path: Path, by_task: dict[int, Answers], **more: Any) -> ResultFolder
     ],
 )
 def test_a_quarter_and_five_images_of_both_are_needed(pairs: Any, confused: bool) -> None:
-    assert bool(list(find_confused(Counter(pairs), CLASSES))) is confused
+    assert bool(list(find_confused_pairs(Counter(pairs), CLASSES))) is confused
 
 
 def test_answers_of_all_tasks_are_counted_together_and_the_worst_pair_comes_first(
@@ -63,7 +63,7 @@ def test_answers_of_all_tasks_are_counted_together_and_the_worst_pair_comes_firs
             2: answers({(1, 0): 3, (1, 2): 9, (2, 2): 10, (2, 1): 11}),
         },
     )
-    pairs = count_confused(found)
+    pairs = count_confused_pairs(found)
     assert [pair.labels for pair in pairs] == [("dog", "owl"), ("cat", "dog")]
     assert (pairs[1].confused, pairs[1].images) == ((8, 7), (20, 26))
 
@@ -72,10 +72,12 @@ def test_heads_of_their_own_are_counted_apart(tmp_path: Path) -> None:
     heads = [{"task": 1, "classes": ["cat", "dog"]}, {"task": 2, "classes": ["owl", "elk"]}]
     confused = answers({(0, 1): 6, (0, 0): 2, (1, 0): 6, (1, 1): 2}, 2)
     found = folder(tmp_path, {1: answers({(0, 0): 9, (1, 1): 9}, 2), 2: confused}, heads=heads)
-    assert [(pair.labels, pair.task) for pair in count_confused(found)] == [(("owl", "elk"), 2)]
+    assert [(pair.labels, pair.task) for pair in count_confused_pairs(found)] == [
+        (("owl", "elk"), 2)
+    ]
 
 
 def test_answers_from_before_the_true_classes_were_kept_say_nothing(tmp_path: Path) -> None:
     rows = torch.zeros(20, dtype=torch.int32)
     found = folder(tmp_path, {1: Answers(rows, torch.ones(20).half())})
-    assert count_confused(found) == []
+    assert count_confused_pairs(found) == []

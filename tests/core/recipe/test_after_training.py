@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.errors import InvalidRecipe
-from core.recipe.resolve import resolve
+from core.recipe.resolve import resolve_recipe
 from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()
@@ -15,18 +15,18 @@ CATALOGUE = catalogue()
 
 def refusal(patch: dict[str, Any], scenario: str = "class") -> list[tuple[str, str]]:
     with pytest.raises(InvalidRecipe) as error:
-        resolve(CATALOGUE, scenario, patch)
+        resolve_recipe(CATALOGUE, scenario, patch)
     return [(field["field"], field["message"]) for field in error.value.fields]
 
 
 def test_what_a_block_leaves_open_is_shown_with_its_default() -> None:
-    recipe = resolve(CATALOGUE, "class", {"rebalance": {}, "merge": {"weight": 0.5}}).recipe
+    recipe = resolve_recipe(CATALOGUE, "class", {"rebalance": {}, "merge": {"weight": 0.5}}).recipe
     assert recipe["rebalance"] == {"epochs": 5, "lr": None}
     assert recipe["merge"] == {"weight": 0.5, "within": None}
 
 
 def test_a_recipe_that_says_nothing_asks_for_none_of_it() -> None:
-    recipe = resolve(CATALOGUE, "class", {}).recipe
+    recipe = resolve_recipe(CATALOGUE, "class", {}).recipe
     assert (recipe["features"], recipe["merge"], recipe["rebalance"]) == ("computed", None, None)
 
 
@@ -35,7 +35,10 @@ def test_a_batch_may_take_another_rule_by_a_null_for_the_first() -> None:
         {"merge": {"weight": 0.5}},
         {"merge": {"within": 0.01, "weight": None}, "validation": 0.1},
     )
-    assert resolve(CATALOGUE, "class", *patches).recipe["merge"] == {"weight": None, "within": 0.01}
+    assert resolve_recipe(CATALOGUE, "class", *patches).recipe["merge"] == {
+        "weight": None,
+        "within": 0.01,
+    }
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from core.recipe.catalogue import load_catalogue
-from core.recipe.code_version import code_version, digest_of
+from core.recipe.code_version import code_version, digest_python_files
 from core.settings import Settings
 from tools.service import lend_catalogue
 
@@ -13,20 +13,20 @@ LEARN = Path(__file__).parents[3] / "core" / "learning"
 
 
 def test_it_is_the_digest_of_all_learning_code() -> None:
-    assert code_version() == digest_of(LEARN)
+    assert code_version() == digest_python_files(LEARN)
 
 
 def test_it_changes_with_a_file_with_its_name_and_with_its_folder(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text("x = 1")
-    found = {digest_of(tmp_path)}
+    found = {digest_python_files(tmp_path)}
     file.write_text("x = 2")
-    found.add(digest_of(tmp_path))
+    found.add(digest_python_files(tmp_path))
     file = file.rename(tmp_path / "b.py")
-    found.add(digest_of(tmp_path))
+    found.add(digest_python_files(tmp_path))
     (tmp_path / "inner").mkdir()
     file.rename(tmp_path / "inner" / "b.py")
-    found.add(digest_of(tmp_path))
+    found.add(digest_python_files(tmp_path))
     assert len(found) == 4
 
 

@@ -16,7 +16,7 @@ import pytest
 from core.errors import InvalidRecipe
 from core.learning.methods import registry
 from core.learning.recipe import Recipe
-from core.recipe.resolve import resolve
+from core.recipe.resolve import resolve_recipe
 from tests.learning_catalogue import catalogue
 
 Json = dict[str, Any]
@@ -70,20 +70,20 @@ def in_words_of_before(recipe: Json) -> Json:
 
 @pytest.mark.parametrize("case", BEFORE["resolved"], ids=title)
 def test_a_stored_patch_resolves_to_the_same_recipe_with_the_same_warnings(case: Json) -> None:
-    found = resolve(CATALOGUE, case["scenario"], *case["patches"])
+    found = resolve_recipe(CATALOGUE, case["scenario"], *case["patches"])
     assert (in_words_of_before(found.recipe), found.warnings) == (case["recipe"], case["warnings"])
 
 
 @pytest.mark.parametrize("case", BEFORE["refused"], ids=title)
 def test_what_was_refused_is_refused_in_the_same_words(case: Json) -> None:
     with pytest.raises(InvalidRecipe) as error:
-        resolve(OLDER, case["scenario"], *case["patches"], architecture=case["architecture"])
+        resolve_recipe(OLDER, case["scenario"], *case["patches"], architecture=case["architecture"])
     assert (error.value.detail, error.value.fields) == (case["detail"], case["fields"])
 
 
 @pytest.mark.parametrize("case", [*BEFORE["resolved"], *BEFORE["jobs"]], ids=title)
 def test_a_stored_recipe_resolves_to_itself_and_the_job_process_takes_it(case: Json) -> None:
-    found = resolve(CATALOGUE, case["scenario"], case["recipe"], stored=True).recipe
+    found = resolve_recipe(CATALOGUE, case["scenario"], case["recipe"], stored=True).recipe
     assert in_words_of_before(found) == case["recipe"]
     read = Recipe.model_validate(case["recipe"]).model_dump(mode="json")
     assert in_words_of_before(read) == case["recipe"]
@@ -113,5 +113,5 @@ def test_a_stored_recipe_resolves_to_itself_and_the_job_process_takes_it(case: J
 def test_a_recipe_of_today_has_the_defaults_of_today(
     method: str, scenario: str, defaults: Json
 ) -> None:
-    resolved = resolve(catalogue(), scenario, {"method": method}).recipe["method"]
+    resolved = resolve_recipe(catalogue(), scenario, {"method": method}).recipe["method"]
     assert defaults.items() <= dict(resolved).items()

@@ -7,7 +7,7 @@ import pytest
 from core.errors import Invalid, InvalidRecipe
 from core.recipe.architecture import complete_architecture
 from core.recipe.merge import merge_patch, merge_recipe
-from core.recipe.resolve import complete_stored, resolve
+from core.recipe.resolve import complete_stored, resolve_recipe
 
 Json = dict[str, Any]
 
@@ -117,22 +117,22 @@ def test_another_method_replaces_the_whole_block() -> None:
 
 
 def test_an_empty_recipe_is_the_defaults(catalogue: Json) -> None:
-    assert resolve(catalogue, "class").recipe == catalogue["recipe"]["defaults"]
+    assert resolve_recipe(catalogue, "class").recipe == catalogue["recipe"]["defaults"]
 
 
 def test_resolving_a_resolved_recipe_changes_nothing(catalogue: Json) -> None:
-    once = resolve(catalogue, "class", {"preset": "probe", "epochs": 3}).recipe
-    assert resolve(catalogue, "class", once).recipe == once
+    once = resolve_recipe(catalogue, "class", {"preset": "probe", "epochs": 3}).recipe
+    assert resolve_recipe(catalogue, "class", once).recipe == once
 
 
 def test_a_preset_lies_under_what_is_said(catalogue: Json) -> None:
-    recipe = resolve(catalogue, "data", {"preset": "probe", "depth": 2}).recipe
+    recipe = resolve_recipe(catalogue, "data", {"preset": "probe", "depth": 2}).recipe
     assert recipe["method"] == {"name": "finetune"}
     assert recipe["depth"] == 2
 
 
 def test_later_patches_win_and_null_gives_the_default_back(catalogue: Json) -> None:
-    recipe = resolve(
+    recipe = resolve_recipe(
         catalogue, "class", {"epochs": 3, "optimizer": {"lr": 1.0}}, {"epochs": None}
     ).recipe
     assert recipe["epochs"] == 10
@@ -142,15 +142,15 @@ def test_later_patches_win_and_null_gives_the_default_back(catalogue: Json) -> N
 def test_olor_is_completed_where_a_recipe_asks_for_it(catalogue: Json) -> None:
     catalogue["methods"]["finetune"]["accepts"]["olor"] = True
     asked = {"method": "finetune", "optimizer": {"olor": {"iota1": 0.05}}}
-    assert resolve(catalogue, "data", asked).recipe["optimizer"]["olor"] == {
+    assert resolve_recipe(catalogue, "data", asked).recipe["optimizer"]["olor"] == {
         "iota1": 0.05,
         "gamma": 2.0,
     }
 
 
 def test_a_weak_combination_is_a_warning(catalogue: Json) -> None:
-    assert "it forgets" in resolve(catalogue, "class", {"method": "finetune"}).warnings[0]
-    assert resolve(catalogue, "data", {"method": "finetune"}).warnings == []
+    assert "it forgets" in resolve_recipe(catalogue, "class", {"method": "finetune"}).warnings[0]
+    assert resolve_recipe(catalogue, "data", {"method": "finetune"}).warnings == []
 
 
 def test_a_methods_advice_lies_under_presets_and_what_is_said(catalogue: Json) -> None:
@@ -158,29 +158,34 @@ def test_a_methods_advice_lies_under_presets_and_what_is_said(catalogue: Json) -
         "optimizer": {"name": "adam", "lr": 0.001},
         "epochs": 4,
     }
-    recipe = resolve(catalogue, "data", {"method": "finetune", "optimizer": {"lr": 0.5}}).recipe
+    recipe = resolve_recipe(
+        catalogue, "data", {"method": "finetune", "optimizer": {"lr": 0.5}}
+    ).recipe
     assert (
         recipe["optimizer"] == {"name": "adam", "lr": 0.5, "olor": None} and recipe["epochs"] == 4
     )
     catalogue["presets"]["probe"]["epochs"] = 7
-    assert resolve(catalogue, "data", {"preset": "probe"}).recipe["epochs"] == 7
-    assert resolve(catalogue, "data", recipe).recipe == recipe
+    assert resolve_recipe(catalogue, "data", {"preset": "probe"}).recipe["epochs"] == 7
+    assert resolve_recipe(catalogue, "data", recipe).recipe == recipe
 
 
 def test_the_advice_goes_with_its_method_and_null_brings_it_back(catalogue: Json) -> None:
     catalogue["methods"]["finetune"]["advice"] = {"optimizer": {"name": "adam", "lr": 0.001}}
-    assert resolve(catalogue, "data", {"method": "er"}).recipe["optimizer"]["lr"] == 0.03
+    assert resolve_recipe(catalogue, "data", {"method": "er"}).recipe["optimizer"]["lr"] == 0.03
     advised = {"method": "finetune", "optimizer": {"lr": 0.5}}
     assert (
-        resolve(catalogue, "data", advised, {"optimizer": {"lr": None}}).recipe["optimizer"]["lr"]
+        resolve_recipe(catalogue, "data", advised, {"optimizer": {"lr": None}}).recipe["optimizer"][
+            "lr"
+        ]
         == 0.001
     )
     assert (
-        resolve(catalogue, "data", advised, {"optimizer": None}).recipe["optimizer"]["name"]
+        resolve_recipe(catalogue, "data", advised, {"optimizer": None}).recipe["optimizer"]["name"]
         == "adam"
     )
     assert (
-        resolve(catalogue, "data", advised, {"method": "er"}).recipe["optimizer"]["name"] == "sgd"
+        resolve_recipe(catalogue, "data", advised, {"method": "er"}).recipe["optimizer"]["name"]
+        == "sgd"
     )
     assert catalogue["methods"]["finetune"]["advice"] == {
         "optimizer": {"name": "adam", "lr": 0.001}
@@ -193,10 +198,10 @@ def test_a_value_that_does_not_work_in_a_scenario_is_refused_there_alone(catalog
     er["defaults"]["mode"] = "free"
     er["accepts"]["refused"] = {"class": {"mode": "fixed"}}
     fixed = {"method": {"name": "er", "mode": "fixed"}}
-    assert resolve(catalogue, "task", fixed).recipe["method"]["mode"] == "fixed"
-    assert resolve(catalogue, "class", {"method": "er"}).recipe["method"]["mode"] == "free"
+    assert resolve_recipe(catalogue, "task", fixed).recipe["method"]["mode"] == "fixed"
+    assert resolve_recipe(catalogue, "class", {"method": "er"}).recipe["method"]["mode"] == "free"
     with pytest.raises(InvalidRecipe) as caught:
-        resolve(catalogue, "class", fixed)
+        resolve_recipe(catalogue, "class", fixed)
     assert [f["field"] for f in caught.value.fields] == ["recipe.method.mode"]
     assert '"fixed" does not work in the class scenario' in str(caught.value)
 
@@ -210,7 +215,7 @@ def test_a_default_of_a_scenario_counts_there_unless_something_is_said_or_was_st
     er["scenario_defaults"] = {"class": {"mode": "fixed"}}
 
     def mode(scenario: str, *patches: Json, stored: bool = False) -> object:
-        return resolve(catalogue, scenario, *patches, stored=stored).recipe["method"]["mode"]
+        return resolve_recipe(catalogue, scenario, *patches, stored=stored).recipe["method"]["mode"]
 
     assert mode("class", {"method": "er"}) == "fixed" and mode("task", {"method": "er"}) == "free"
     assert mode("class", {"method": {"name": "er", "mode": "free"}}) == "free"
@@ -259,13 +264,13 @@ def test_what_cannot_be_used_is_refused_by_its_field(
     catalogue: Json, scenario: str, patch: Json, field: str
 ) -> None:
     with pytest.raises(InvalidRecipe) as caught:
-        resolve(catalogue, scenario, patch)
+        resolve_recipe(catalogue, scenario, patch)
     assert field in [f["field"] for f in caught.value.fields]
 
 
 def test_several_wrong_fields_are_all_named(catalogue: Json) -> None:
     with pytest.raises(InvalidRecipe) as caught:
-        resolve(catalogue, "class", {"epochs": 0, "colour": 1, "method": {"buffer": 0}})
+        resolve_recipe(catalogue, "class", {"epochs": 0, "colour": 1, "method": {"buffer": 0}})
     assert {f["field"] for f in caught.value.fields} == {
         "recipe.epochs",
         "recipe.colour",

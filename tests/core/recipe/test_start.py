@@ -4,7 +4,7 @@ import pytest
 
 from core.packaged import imagenet_base, packaged_base
 from core.recipe import start
-from core.recipe.resolve import resolve
+from core.recipe.resolve import resolve_recipe
 from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()
@@ -35,7 +35,7 @@ def test_another_architecture_starts_from_its_own_weights_or_random_ones(
 
 @pytest.mark.parametrize("base", [PACKAGED, "pretrained", "bas_1", {"model": "m", "version": 1}])
 def test_a_model_with_weights_is_learned_in_closed_form_and_bounds_gradients(base: object) -> None:
-    found = start.recipe_of(CATALOGUE, {"epochs": 3}, base)
+    found = start.complete_start_recipe(CATALOGUE, {"epochs": 3}, base)
     assert found == {"epochs": 3, "method": {"name": "analytic"}, "optimizer": {"clip": 1.0}}
 
 
@@ -50,11 +50,13 @@ def test_a_model_with_weights_is_learned_in_closed_form_and_bounds_gradients(bas
     ],
 )
 def test_a_method_that_is_named_stays(recipe: dict, method: object) -> None:
-    assert start.recipe_of(CATALOGUE, recipe, PACKAGED).get("method") == method
+    assert start.complete_start_recipe(CATALOGUE, recipe, PACKAGED).get("method") == method
 
 
 def test_what_a_recipe_says_of_its_optimizer_stays() -> None:
-    found = start.recipe_of(CATALOGUE, {"optimizer": {"clip": 5.0, "lr": 0.1}}, PACKAGED)
+    found = start.complete_start_recipe(
+        CATALOGUE, {"optimizer": {"clip": 5.0, "lr": 0.1}}, PACKAGED
+    )
     assert found["optimizer"] == {"clip": 5.0, "lr": 0.1}
 
 
@@ -63,23 +65,28 @@ def test_what_a_recipe_says_of_its_optimizer_stays() -> None:
 def test_a_new_model_has_balanced_batches_unless_it_says_otherwise(
     base: str, said: dict, balanced: bool
 ) -> None:
-    recipe = start.new_recipe(CATALOGUE, said, base)
-    assert recipe == {**start.recipe_of(CATALOGUE, said, base), "balanced_batches": balanced}
-    assert resolve(CATALOGUE, "class", recipe).recipe["balanced_batches"] is balanced
+    recipe = start.build_new_recipe(CATALOGUE, said, base)
+    assert recipe == {
+        **start.complete_start_recipe(CATALOGUE, said, base),
+        "balanced_batches": balanced,
+    }
+    assert resolve_recipe(CATALOGUE, "class", recipe).recipe["balanced_batches"] is balanced
 
 
 def test_the_recipe_of_an_older_model_has_no_balanced_batches() -> None:
-    assert resolve(CATALOGUE, "class", {"method": "er"}).recipe["balanced_batches"] is False
+    assert resolve_recipe(CATALOGUE, "class", {"method": "er"}).recipe["balanced_batches"] is False
 
 
 def test_random_weights_have_a_preset_unless_another_is_named() -> None:
-    found = start.recipe_of(CATALOGUE, {"epochs": 3, "method": "er"}, "random")
+    found = start.complete_start_recipe(CATALOGUE, {"epochs": 3, "method": "er"}, "random")
     assert found == {"preset": start.FROM_RANDOM, "epochs": 3, "method": "er"}
-    assert start.recipe_of(CATALOGUE, {"preset": "fast"}, "random") == {"preset": "fast"}
+    assert start.complete_start_recipe(CATALOGUE, {"preset": "fast"}, "random") == {
+        "preset": "fast"
+    }
 
 
 def from_random(*patches: dict) -> dict:
-    return resolve(CATALOGUE, "class", {"preset": start.FROM_RANDOM}, *patches).recipe
+    return resolve_recipe(CATALOGUE, "class", {"preset": start.FROM_RANDOM}, *patches).recipe
 
 
 @pytest.mark.parametrize(
@@ -106,7 +113,7 @@ def test_another_method_for_a_batch_has_its_own_rate_too() -> None:
 def test_from_random_weights_labels_weigh_twice_as_much_in_der_plus_plus() -> None:
     assert from_random()["method"]["beta"] == 1.0
     assert from_random({"method": {"name": "der++", "beta": 0.25}})["method"]["beta"] == 0.25
-    assert resolve(CATALOGUE, "class", {"method": "der++"}).recipe["method"]["beta"] == 0.5
+    assert resolve_recipe(CATALOGUE, "class", {"method": "der++"}).recipe["method"]["beta"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -125,4 +132,4 @@ def test_what_says_another_rate_counts(patch: dict, lr: float) -> None:
 
 def test_a_complete_recipe_from_random_weights_resolves_to_itself() -> None:
     once = from_random({"method": "icarl"})
-    assert resolve(CATALOGUE, "class", once).recipe == once
+    assert resolve_recipe(CATALOGUE, "class", once).recipe == once

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core.errors import InvalidRecipe
 from core.learning.methods import registry
 from core.learning.recipe import Recipe
-from core.recipe.resolve import resolve
+from core.recipe.resolve import resolve_recipe
 from tests.learning_catalogue import catalogue
 
 CATALOGUE = json.loads(json.dumps(catalogue()))
@@ -121,7 +121,7 @@ PATCH = st.fixed_dictionaries(
 
 def completed(patch: dict[str, Any], scenario: str) -> dict[str, Any] | None:
     try:
-        return resolve(CATALOGUE, scenario, patch).recipe
+        return resolve_recipe(CATALOGUE, scenario, patch).recipe
     except InvalidRecipe:
         return None
 

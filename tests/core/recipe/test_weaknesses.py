@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.recipe.resolve import resolve
+from core.recipe.resolve import resolve_recipe
 from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()
@@ -14,7 +14,7 @@ FINE = [
 
 
 def warnings(scenario, *patches):
-    return resolve(CATALOGUE, scenario, *patches).warnings
+    return resolve_recipe(CATALOGUE, scenario, *patches).warnings
 
 
 @pytest.mark.parametrize(("name", "scenario"), WEAK)
@@ -74,8 +74,8 @@ def test_a_patch_that_changes_the_method_of_a_preset_is_judged_by_the_result() -
 
 def test_what_changes_nothing_because_nothing_is_trained_is_said() -> None:
     recipe = {"method": "analytic", "epochs": 5, "optimizer": {"lr": 0.1, "clip": 1.0}}
-    (said,) = resolve(CATALOGUE, "class", recipe).warnings
+    (said,) = resolve_recipe(CATALOGUE, "class", recipe).warnings
     assert said.startswith("analytic trains nothing, so epochs and optimizer change nothing.")
     quiet = [{"method": "analytic", "optimizer": {"clip": 1.0}}, {"method": "er", "epochs": 5}]
     quiet.append({"method": {"name": "analytic", "adapt": {"epochs": 1, "depth": 5}}, "epochs": 5})
-    assert all(not resolve(CATALOGUE, "class", recipe).warnings for recipe in quiet)
+    assert all(not resolve_recipe(CATALOGUE, "class", recipe).warnings for recipe in quiet)

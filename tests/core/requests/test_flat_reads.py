@@ -142,7 +142,7 @@ READS: Reads = {
     "a task": lambda db: tasks.read_task(db, OWNER, MODEL, 2),
     "versions": lambda db: versions.list_versions(db, OWNER, MODEL, limit=3, cursor=None),
     "a version": lambda db: versions.get_version(db, OWNER, MODEL, "latest"),
-    "files": lambda db: versions.list_files(db, OWNER, MODEL, "1", limit=50, cursor=None),
+    "files": lambda db: versions.list_version_files(db, OWNER, MODEL, "1", limit=50, cursor=None),
     "history": lambda db: aliases.list_moves(db, OWNER, MODEL, "production", limit=3, cursor=None),
     "matrix": lambda db: metrics.model_metrics(db, OWNER, MODEL, version="latest"),
     "a window of the matrix": lambda db: metrics.model_metrics(
@@ -150,7 +150,7 @@ READS: Reads = {
     ),
     "a window of versions": lambda db: history.read_lineage(db, OWNER, MODEL, last=3, size=3),
     "what an update did to classes": lambda db: class_changes.class_changes(db, OWNER, MODEL, 3),
-    "what a job said": lambda db: job_story.read_story(db, OWNER, id_of("job", 0)),
+    "what a job said": lambda db: job_story.read_job_story(db, OWNER, id_of("job", 0)),
     "verdict": lambda db: judged(db),
     "best accuracies": lambda db: best(db),
     "keys": lambda db: keys.list_keys(db, ADMIN, limit=3, cursor=None),
@@ -166,7 +166,7 @@ READS: Reads = {
     "digests in use": lambda db: in_use(db),
     "claim": lambda db: claim.complete_stop(db, claim.claim_job(db, "one", 60.0)),  # type: ignore[arg-type]
     "reap": lambda db: claim.reap_expired_jobs(db),
-    "ring": lambda db: sweep.find_unrung(db),
+    "ring": lambda db: sweep.find_unannounced_jobs(db),
     "uploads to sweep": lambda db: upload_removal.delete_forgotten_uploads(db, EMPTY),
     "archives in use": lambda db: archives_in_use(db),
     "states to sweep": lambda db: sweep._sweep_states(
@@ -174,7 +174,7 @@ READS: Reads = {
     ),
     "memories to sweep": lambda db: sweep._sweep_memories(db, EMPTY),
     "deleted models to sweep": lambda db: sweep._sweep_models(db, EMPTY),
-    "files to sweep": lambda db: sweep._tasks_with_files(db),
+    "files to sweep": lambda db: sweep._select_tasks_with_files(db),
 }
 
 
@@ -308,7 +308,7 @@ def test_a_claim_sorts_nothing_and_sees_stopped_lines_in_their_own_index(
 def test_the_figures_of_monitoring_count_the_past_once(filled: list[Database]) -> None:
     _, many = filled
     queue._past.clear()
-    first, second = statements(many, queue.queue_metrics), statements(many, queue.queue_metrics)
+    first, second = statements(many, queue.count_queue), statements(many, queue.count_queue)
     assert len(second) < len(first)
     for statement, values in second:
         assert walks(plan(many, statement, values)) == [], statement

@@ -11,7 +11,7 @@ from core.database.tables import Audit, Model
 from core.errors import InvalidRecipe
 from core.models import models
 from core.recipe.resolve import complete_stored
-from core.recipe.stored import MAX_RECIPE_BYTES, build_stored_patch, stored_override
+from core.recipe.stored import MAX_RECIPE_BYTES, build_stored_override, build_stored_patch
 from core.requests import pages
 from core.requests.audit import MAX_DATA_BYTES
 from tests.core.batches import CATALOGUE
@@ -79,7 +79,7 @@ def test_a_recipe_larger_than_recipes_may_be_is_refused_with_its_size(
     for ask in (
         lambda: office.create("a", recipe=large),
         lambda: models.change_model(office.db, CATALOGUE, office.actor, model, {"recipe": large}),
-        lambda: stored_override(CATALOGUE, large),
+        lambda: build_stored_override(CATALOGUE, large),
     ):
         with pytest.raises(InvalidRecipe, match=f"{MAX_RECIPE_BYTES} bytes; this one has"):
             ask()
@@ -90,7 +90,7 @@ def test_a_batch_keeps_nulls_of_names_that_there_are_since_they_reset() -> None:
         **CATALOGUE,
         "recipe": {**CATALOGUE["recipe"], "schema": {"properties": {"epochs": {}}}},
     }
-    assert stored_override(
+    assert build_stored_override(
         known, {"epochs": None, "x": None, "method": {"name": "er", "y": None}}
     ) == {
         "epochs": None,

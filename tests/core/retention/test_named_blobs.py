@@ -76,7 +76,7 @@ class House:
 
     def export(self, kind: type[Blobs]) -> None:
         spool = self.settings.make_folder("spool")
-        exports.get_or_build(
+        exports.get_or_build_export(
             Resources(self.db, self.blobs(kind), CATALOGUE),
             self.actor,
             exports.Download("m", "1", "safetensors"),
@@ -158,7 +158,7 @@ def test_a_blob_that_vanished_before_it_was_named_is_told(
 def test_naming_a_blob_waits_for_those_who_delete(house: House, make: Any, table: Any) -> None:
     maker = threading.Thread(target=make, args=(house, Blobs))
     with house.db.write() as session:
-        references.lock_exclusive(session)
+        references.lock_references(session)
         maker.start()
         maker.join(0.1)
         assert maker.is_alive()

@@ -16,7 +16,7 @@ from core.database.tables import Event, Export, Idempotency, Model, Task, Versio
 from core.errors import Rejected
 from core.execution import snapshots
 from core.scheduling import claim as claims
-from core.upkeep.sweep_dry_run import dry_run
+from core.upkeep.sweep_dry_run import list_sweep_removals
 
 HOUR = 1 / 24
 FOR_EVER = 10_000.0
@@ -306,9 +306,9 @@ def test_it_is_kept_until_its_time_and_gone_afterwards(
     if days == FOR_EVER:
         return
     clock.days = days + HOUR
-    told = {removal.reason for removal in dry_run(desk.db, desk.store, desk.settings)}
+    told = {removal.reason for removal in list_sweep_removals(desk.db, desk.store, desk.settings)}
     before = present()
     assert bool(told) is before  # some are gone at their moment, without any sweep
     desk.sweep(whole=True)
     assert not present()
-    assert dry_run(desk.db, desk.store, desk.settings) == []
+    assert list_sweep_removals(desk.db, desk.store, desk.settings) == []

@@ -19,7 +19,7 @@ from core.database.tables import Alias, Job, Model, Task, Version
 from core.errors import Invalid, LeaseLost, PerennialError, Rejected, WrongState
 from core.ingest.inspect import Directory
 from core.jobs import jobs
-from core.jobs.job_response import find_asides
+from core.jobs.job_response import find_facts_beside_jobs
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
 from core.models import attention, models
@@ -122,7 +122,7 @@ class Line(RuleBasedStateMachine):
     def act(self, pick: int, action: Action) -> None:
         job = self.pick(self.rows(Job), pick)
         if job is not None:
-            self.ask(lambda: jobs.apply_action(self.desk.db, self.actor, job.id, action))
+            self.ask(lambda: jobs.apply_job_action(self.desk.db, self.actor, job.id, action))
 
     @rule(pick=st.integers(0, 9))
     def retry(self, pick: int) -> None:
@@ -187,7 +187,7 @@ class Line(RuleBasedStateMachine):
         if task is not None:
             desk = self.desk
             self.ask(
-                lambda: tasks.delete_data(
+                lambda: tasks.delete_task_data(
                     desk.db, desk.store, desk.blobs, self.actor, self.model, task.number
                 )
             )
@@ -318,7 +318,7 @@ class Line(RuleBasedStateMachine):
             assert asks == (task.number in entries), (task.number, task.standing)
         assert all(entry["detail"] and entry["actions"] for entry in entries.values())
         with self.desk.db.read() as session:
-            beside = find_asides(session, self.rows(Job))
+            beside = find_facts_beside_jobs(session, self.rows(Job))
         for job in self.rows(Job):
             waits = job.state == State.QUEUED and not job.again and self.stopped()
             assert waits == (beside[job.id].stop is not None)
@@ -343,7 +343,7 @@ class Line(RuleBasedStateMachine):
         for _ in range(10 * (len(self.rows(Job)) + 1)):
             for job in self.rows(Job):
                 if job.state == State.PAUSED:
-                    jobs.apply_action(self.desk.db, self.actor, job.id, Action.RESUME)
+                    jobs.apply_job_action(self.desk.db, self.actor, job.id, Action.RESUME)
             for task in self.rows(Task):
                 if task.stops and task.number not in self.open_tasks():
                     settling.discard_task(self.desk.db, self.actor, self.model, task.number, None)

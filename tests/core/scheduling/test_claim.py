@@ -132,12 +132,12 @@ def test_jobs_of_a_dead_worker_are_taken_before_their_lease_is_over_with_a_strik
     claim = claims.claim_job(desk.db, "dead", 600.0)
     assert claim is not None and claims.claim_job(desk.db, "other", 600.0) is not None
     assert claim.job_id == dead
-    assert claims.reap_worker(desk.db, "dead") == [dead]
+    assert claims.reap_worker_jobs(desk.db, "dead") == [dead]
     assert (desk.state(dead), desk.state(other)) == (State.QUEUED, State.RUNNING)
     assert desk.job(dead).strikes == 1
     with pytest.raises(LeaseLost):
         claims.requeue_dead_attempt(desk.db, claim, "it lives after all")
-    assert claims.reap_worker(desk.db, "dead") == []
+    assert claims.reap_worker_jobs(desk.db, "dead") == []
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from core.errors import Rejected, StoreCorrupt, WrongState
 from core.execution.kinds import Done
 from core.jobs import queue
 from core.lineage import lineage
-from core.lineage.standing import open_tasks
+from core.lineage.standing import read_open_task_states
 from core.models import memory, model_deletion
 from core.retention import damage
 from core.scheduling import claim as claims
@@ -197,7 +197,7 @@ def test_the_upload_of_a_check_goes_when_it_is_over_and_not_before(
 
 def test_the_upload_of_a_check_is_named_for_the_operator(desk: Any) -> None:
     check = desk.check(desk.model())
-    named = {one.key: one for one in consistency.iterate_named(desk.db)}
+    named = {one.key: one for one in consistency.iterate_named_objects(desk.db)}
     assert named[f"archives/{check}"].by == f"archive of {check}"
     assert consistency.check_consistency(desk.db, desk.store, desk.settings, verify=True) == []
     desk.store.put_bytes(f"archives/{check}", b"zap")
@@ -211,7 +211,7 @@ def test_the_scrub_reads_the_uploads_of_checks_and_says_which_is_damaged(desk: A
     desk.store.put_bytes(f"archives/{check}", b"zap")
     Scrubber(desk.db, desk.store, desk.settings, "w", lambda _seconds: False).round()
     with desk.db.read() as session:
-        assert [row.key for row in damage.list_marks(session, 9)] == [f"archives/{check}"]
+        assert [row.key for row in damage.list_damage_marks(session, 9)] == [f"archives/{check}"]
         error = StoreCorrupt("x", extra={"object": f"archives/{check}"})
         assert "Send it again" in damage.explain_error(session, model, error).detail
 
@@ -238,7 +238,7 @@ def test_deleting_a_tasks_data_passes_over_a_check_that_runs(desk: Any) -> None:
     claim = next(c for c in (desk.claim(), desk.claim(), desk.claim()) if c.job_id == job)
     claims.fail_job(desk.db, claim, "code", "no")
     desk.set(other, state="running")
-    tasks.delete_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
+    tasks.delete_task_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
     assert desk.task(job).data_deleted_at is not None
     assert (desk.state(check), desk.state(other)) == (State.VALIDATING, State.RUNNING)
 
@@ -282,21 +282,21 @@ def test_an_open_check_opens_no_task_and_waits_in_no_line(desk: Any) -> None:
     desk.check(model)
     with desk.db.read() as session:
         row = session.get_one(Model, model)
-        assert open_tasks(session, model) == {}
-        assert lineage.waiting_job(session, row) is None
+        assert read_open_task_states(session, model) == {}
+        assert lineage.find_waiting_job(session, row) is None
 
 
 def test_a_check_behind_a_stopped_line_counts_as_waiting_for_a_worker(desk: Any) -> None:
     model = stopped(desk)
     desk.submit(model)
-    assert queue.queue_metrics(desk.db).oldest_s == 0.0
+    assert queue.count_queue(desk.db).oldest_s == 0.0
     desk.check(model)
-    assert queue.queue_metrics(desk.db).oldest_s > 1000.0
+    assert queue.count_queue(desk.db).oldest_s > 1000.0
 
 
 def test_an_unrung_check_is_rung_for(desk: Any) -> None:
     check = desk.check(desk.model())
-    assert sweep.find_unrung(desk.db) == [check]
+    assert sweep.find_unannounced_jobs(desk.db) == [check]
 
 
 @pytest.mark.both_databases

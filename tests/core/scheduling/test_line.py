@@ -56,7 +56,7 @@ def by_place(now: float) -> Any:
     earlier = select(other.id).where(
         other.model_id == Job.model_id, other.place < Job.place, is_unfinished(other.state)
     )
-    return and_(Job.state == "queued", ~earlier.exists(), ~eligible.line_stopped(Job.model_id))
+    return and_(Job.state == "queued", ~earlier.exists(), ~eligible.is_line_stopped(Job.model_id))
 
 
 PLANTED: dict[str, tuple[tuple[Any, str, Any], int]] = {

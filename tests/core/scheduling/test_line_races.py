@@ -150,7 +150,7 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                 lambda: settling.discard_task(desk.db, actor, model, number, None),  # noqa: B023
                 lambda: settling.relearn_task(resources, actor, model, number, None),  # noqa: B023
                 lambda: retries.retry_job(desk.db, CATALOGUE, actor, job, None),  # noqa: B023
-                lambda: jobs.apply_action(desk.db, actor, job, Action.CANCEL),  # noqa: B023
+                lambda: jobs.apply_job_action(desk.db, actor, job, Action.CANCEL),  # noqa: B023
                 lambda: aliases.roll_alias_back(desk.db, actor, model, "production", given),  # noqa: B023
                 lambda: aliases.follow_lineage(desk.db, actor, model, "production"),  # noqa: B023
                 lambda: aliases.set_alias(

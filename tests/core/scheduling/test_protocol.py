@@ -282,7 +282,7 @@ class Protocol(RuleBasedStateMachine):
         now.state = asked.get(now.state, State.FAILED if over else State.QUEUED)
 
     def act(self, job: str, action: Action) -> None:
-        jobs.apply_action(self.desk.db, self.actor, job, action)
+        jobs.apply_job_action(self.desk.db, self.actor, job, action)
 
     def refused(self, call: Callable[[], object]) -> None:
         with pytest.raises(WrongState):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.jobs import job_response, workers
-from core.jobs.jobs import set_resources
+from core.jobs.jobs import copy_recipe_resources
 from core.jobs.workers import Device
 from core.scheduling import claim as claims
 from core.scheduling.eligible import Offer
@@ -84,7 +84,7 @@ def test_a_retry_leaves_a_snapshot_of_another_device_behind_unless_it_may_move(
     desk.register(take(desk, GPU), "weights")
     job = desk.job(job_id)
     job.recipe = {"resources": asked}
-    set_resources(job)
+    copy_recipe_resources(job)
     assert (job.device, job.resume_on) == (asked.get("device", "any"), resume_on)
     assert (job.snapshot is not None) is stays
 
@@ -106,7 +106,9 @@ def test_a_job_says_since_when_no_worker_has_the_gpu_that_it_needs(desk: Any) ->
 
     def after_report(problem: str | None, ago_s: float) -> Any:
         with desk.db.write() as session:
-            workers.record_presence(session, "w", Device("cuda", 1, problem), desk.now() - ago_s)
+            workers.record_worker_presence(
+                session, "w", Device("cuda", 1, problem), desk.now() - ago_s
+            )
             return waits_for(session)
 
     def waits_for(session: Any) -> Any:
@@ -120,24 +122,26 @@ def test_a_job_says_since_when_no_worker_has_the_gpu_that_it_needs(desk: Any) ->
     assert after_report(None, 0.0) is None
     assert after_report("ECC", 0.0)["kind"] == "device"
     with desk.db.read() as session:
-        assert workers.read_status(session, desk.now()) == "device lost"
-        assert workers.count_present(session, desk.now())["cuda", "lost"] == 1
+        assert workers.read_workers_status(session, desk.now()) == "device lost"
+        assert workers.count_present_workers(session, desk.now())["cuda", "lost"] == 1
 
 
 def test_workers_of_yesterday_are_forgotten(desk: Any) -> None:
     with desk.db.write() as session:
-        workers.record_presence(session, "old", Device("cuda", 1), desk.now() - workers.KEPT_S - 1)
-        workers.record_presence(session, "new", Device("cpu"), desk.now())
-        assert workers.cuda_workers(session) == []
-        assert workers.read_status(session, desk.now()) == "up"
+        workers.record_worker_presence(
+            session, "old", Device("cuda", 1), desk.now() - workers.KEPT_S - 1
+        )
+        workers.record_worker_presence(session, "new", Device("cpu"), desk.now())
+        assert workers.list_cuda_workers(session) == []
+        assert workers.read_workers_status(session, desk.now()) == "up"
 
 
 @pytest.mark.both_databases
 def test_a_worker_that_begins_learns_since_when_the_database_has_answered(desk: Any) -> None:
     now = desk.now()
     with desk.db.write() as session:
-        workers.record_presence(session, "dead", Device("cpu"), now - 100, now - 900)
-        workers.record_presence(session, "young", Device("cpu"), now - 5, now - 20)
-        workers.record_presence(session, "older code", Device("cpu"), now - 5)
+        workers.record_worker_presence(session, "dead", Device("cpu"), now - 100, now - 900)
+        workers.record_worker_presence(session, "young", Device("cpu"), now - 5, now - 20)
+        workers.record_worker_presence(session, "older code", Device("cpu"), now - 5)
         assert workers.read_database_up_since(session, now - 10, now) == now - 20
         assert workers.read_database_up_since(session, now - 1, now) is None

@@ -10,7 +10,7 @@ import pytest
 
 from core.contract.figures import CoveragePoint
 from core.learning.evaluation.calibration.error import precision_curve
-from core.statistics.sureness import RISK, choose_threshold, is_above, needed_images
+from core.statistics.sureness import RISK, choose_threshold, is_share_surely_above, needed_images
 
 
 def at_most(errors: int, images: int, precision: Fraction) -> Fraction:
@@ -29,20 +29,25 @@ def test_the_bound_is_that_of_exact_sums(precision: Fraction) -> None:
     for images in (1, 58, 59, 148, 149, 236, 400):
         for errors in range(min(images, 40)):
             wanted = at_most(errors, images, precision) <= Fraction(1, 20)
-            assert is_above(images - errors, images, float(precision)) == wanted, (images, errors)
+            assert is_share_surely_above(images - errors, images, float(precision)) == wanted, (
+                images,
+                errors,
+            )
 
 
 @pytest.mark.parametrize(("precision", "images"), [(0.98, 149), (0.95, 59), (0.99, 299), (0.7, 9)])
 def test_so_many_images_are_needed_at_least(precision: float, images: int) -> None:
     assert needed_images(precision) == images
-    assert is_above(images, images, precision) and not is_above(images - 1, images - 1, precision)
+    assert is_share_surely_above(images, images, precision) and not is_share_surely_above(
+        images - 1, images - 1, precision
+    )
     few, enough = (CoveragePoint(probability=0.5, images=n, right=n) for n in (images - 1, images))
     assert choose_threshold([few], precision).threshold is None
     assert choose_threshold([enough], precision).threshold == 0.5
 
 
 def test_nothing_is_sure_without_images() -> None:
-    assert choose_threshold([], 0.9).threshold is None and not is_above(0, 0, 0.9)
+    assert choose_threshold([], 0.9).threshold is None and not is_share_surely_above(0, 0, 0.9)
 
 
 def test_tests_stop_at_the_first_that_fails() -> None:

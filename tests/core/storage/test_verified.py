@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from core.storage.objects import file_tag
+from core.storage.objects import make_file_tag
 from core.storage.verified import Verified
 
 
@@ -53,4 +53,4 @@ def test_a_file_that_somebody_wrote_to_has_another_tag_though_he_put_the_time_ba
         file.write(b"x")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_mtime_ns == before.st_mtime_ns
-    assert file_tag(path.stat()) != file_tag(before)
+    assert make_file_tag(path.stat()) != make_file_tag(before)

@@ -10,8 +10,8 @@ import pytest
 from core.database.tables import Model
 from core.packaged import packaged_base
 from core.recipe.passes import PASSES
-from core.recipe.resolve import resolve
-from core.tasks.expected_job import find_expected_s
+from core.recipe.resolve import resolve_recipe
+from core.tasks.expected_job import estimate_job_seconds
 from tests.core.office import Office
 from tests.core.rows import make_job_row, make_task_row
 from tests.learning_catalogue import catalogue
@@ -22,7 +22,7 @@ TRAINING_S = PASSES[packaged_base.PACKAGED][0].training_s
 
 
 def resolved(method: str, epochs: int = 1) -> Any:
-    return resolve(CATALOGUE, "class", {"method": method, "epochs": epochs}).recipe
+    return resolve_recipe(CATALOGUE, "class", {"method": method, "epochs": epochs}).recipe
 
 
 def add_job(office: Office, model_id: str, number: int, seconds: float, **values: Any) -> None:
@@ -54,7 +54,7 @@ def expect(
 ) -> Any:
     with office.db.read() as session:
         model = session.get_one(Model, model_id)
-        return find_expected_s(session, CATALOGUE, model, recipe, learned, held_out)  # type: ignore[arg-type]
+        return estimate_job_seconds(session, CATALOGUE, model, recipe, learned, held_out)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_every_standing_is_answered_or_learned() -> None:
 def test_a_batch_whose_data_was_deleted_is_learned_and_its_digest_is_gone(office: Office) -> None:
     send(office)
     settle(office, "learned", State.SUCCEEDED)
-    tasks.delete_data(office.db, office.store, office.blobs, office.actor, "birds", 1)
+    tasks.delete_task_data(office.db, office.store, office.blobs, office.actor, "birds", 1)
     with office.db.read() as session:
         assert session.execute(select(Task.content_sha256, Task.content_turn)).one() == (None, None)
     assert send(office).status == 202

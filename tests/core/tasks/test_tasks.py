@@ -120,7 +120,7 @@ def test_another_owner_cannot_submit_read_or_cancel(office: Office, model: str) 
     with pytest.raises(NotFound):
         tasks.read_task(office.db, stranger, model, 1)
     with pytest.raises(NotFound):
-        jobs.apply_action(office.db, stranger, answer["job"]["id"], Action.CANCEL)
+        jobs.apply_job_action(office.db, stranger, answer["job"]["id"], Action.CANCEL)
     with office.db.read() as session:
         assert (
             session.scalar(select(func.count()).select_from(Task).where(Task.model_id == model))
@@ -132,7 +132,7 @@ def test_another_owner_cannot_submit_read_or_cancel(office: Office, model: str) 
 def test_a_cancelled_job_keeps_its_archive_and_can_be_retried(office: Office, model: str) -> None:
     answer = office.submit()
     assert (
-        jobs.apply_action(office.db, office.actor, answer["job"]["id"], Action.CANCEL)["state"]
+        jobs.apply_job_action(office.db, office.actor, answer["job"]["id"], Action.CANCEL)["state"]
         == "cancelled"
     )
     assert tasks.read_task(office.db, office.actor, model, 1)["standing"] == "cancelled"
@@ -171,7 +171,7 @@ def test_a_running_job_starts_again_without_a_task_whose_data_is_deleted(
             for action in actions:
                 change_state(session, row, action, 1.0)
             row.fence = 1 if job_id == second else None
-    tasks.delete_data(office.db, office.store, office.blobs, office.actor, model, 1)
+    tasks.delete_task_data(office.db, office.store, office.blobs, office.actor, model, 1)
     with office.db.read() as session:
         job = session.get_one(Job, second)
         assert (job.state, job.fence, job.strikes) == ("queued", None, 0)
@@ -218,7 +218,7 @@ def test_after_a_deletion_the_newest_version_keeps_its_figure_and_later_ones_hav
                 )
 
     publish(1, {1: (8, 10)})
-    tasks.delete_data(office.db, office.store, office.blobs, office.actor, model, 1)
+    tasks.delete_task_data(office.db, office.store, office.blobs, office.actor, model, 1)
     shown = tasks.read_task(office.db, office.actor, model, 1)
     assert (shown["accuracy_when_learned"], shown["accuracy_now"]) == (0.8, 0.8)
     publish(2, {2: (9, 10)})

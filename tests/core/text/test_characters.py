@@ -93,7 +93,7 @@ def test_every_code_point_that_unicode_calls_ignorable_is_refused_alone() -> Non
             unicodedata.category(chr(point)) == "Cf"
             and point not in marks_of_numbers | marks_of_glyphs
         ):
-            assert characters.wrong_in_name(f"a{chr(point)}b") is not None, hex(point)
+            assert characters.find_wrong_in_name(f"a{chr(point)}b") is not None, hex(point)
 
 
 def test_a_joiner_makes_no_other_class() -> None:

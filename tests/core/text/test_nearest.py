@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.text.nearest import find_nearest, list_schema_paths, unknown_field
+from core.text.nearest import describe_unknown_field, find_nearest, list_schema_paths
 
 MODEL = [
     "name",
@@ -69,10 +69,10 @@ def test_a_name_of_any_length_is_compared_in_no_time() -> None:
 
 def test_the_message_names_the_block_that_the_field_was_written_in() -> None:
     assert (
-        unknown_field("sise", MODEL, "image")
+        describe_unknown_field("sise", MODEL, "image")
         == "unknown field; did you mean image.size? known here: channels, size"
     )
-    assert unknown_field("x", ["a"], "a") == "unknown field; nothing is known here"
+    assert describe_unknown_field("x", ["a"], "a") == "unknown field; nothing is known here"
 
 
 def test_paths_go_through_references_and_alternatives() -> None:

@@ -85,7 +85,7 @@ def part(desk: Any, name: str) -> str:
 
 def test_every_kind_of_object_is_named_and_one_of_each_that_is_missing_is_told(desk: Any) -> None:
     assert check(desk, verify=True) == []
-    keys = {one.key for one in consistency.iterate_named(desk.db)}
+    keys = {one.key for one in consistency.iterate_named_objects(desk.db)}
     assert {key.split("/")[0] for key in keys} == {"blobs", "archives", "snapshots"}
     for key in keys:
         desk.store.delete(key)
@@ -170,7 +170,7 @@ def test_what_vanishes_or_is_named_no_more_while_it_is_looked_at_is_no_drift(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The listing and the rows are older than the truth: a sweep went on meanwhile."""
-    real: Callable[[Database], Any] = consistency.iterate_named
+    real: Callable[[Database], Any] = consistency.iterate_named_objects
 
     def then_deleted(db: Database) -> Any:
         found = list(real(db))
@@ -180,5 +180,5 @@ def test_what_vanishes_or_is_named_no_more_while_it_is_looked_at_is_no_drift(
         return iter(found)
 
     buffer = part(desk, "buffer")
-    monkeypatch.setattr(consistency, "iterate_named", then_deleted)
+    monkeypatch.setattr(consistency, "iterate_named_objects", then_deleted)
     assert check(desk, verify=True) == []

@@ -21,7 +21,7 @@ from core.retention import damage
 from core.settings import Settings
 from core.storage import Blobs
 from core.storage.folder import FolderStore
-from core.upkeep.consistency import iterate_named
+from core.upkeep.consistency import iterate_named_objects
 from core.upkeep.scrub import LOOK_AGAIN_S, Scrubber
 from tests.core.at_once import run_at_once
 
@@ -83,7 +83,7 @@ def scrubber(
 
 def marks(desk: Any) -> dict[str, str]:
     with desk.db.read() as session:
-        return {row.key: row.kind for row in damage.list_marks(session, 1000)}
+        return {row.key: row.kind for row in damage.list_damage_marks(session, 1000)}
 
 
 def row(desk: Any) -> Scrub:
@@ -110,7 +110,7 @@ def add_bases(desk: Any, count: int) -> None:
 def test_everything_that_a_row_names_is_hashed_once_in_a_pass(desk: Any) -> None:
     unnamed = Blobs.make_key(desk.blob("nothing names this"))
     scrubber(desk).round()
-    wanted = {one.key for one in iterate_named(desk.db)}
+    wanted = {one.key for one in iterate_named_objects(desk.db)}
     assert desk.store.reads == dict.fromkeys(wanted, 1) and unnamed not in wanted
     assert {key.split("/")[0] for key in wanted} == {"archives", "blobs"}
     assert marks(desk) == {} and row(desk).objects == len(wanted) and row(desk).ended_at is not None

@@ -7,7 +7,7 @@ import pytest
 
 from core.database.tables import Event, Export, Model, Task, Version
 from core.scheduling import claim as claims
-from core.upkeep.sweep_dry_run import dry_run
+from core.upkeep.sweep_dry_run import list_sweep_removals
 
 
 def litter(desk: Any) -> None:
@@ -56,7 +56,7 @@ def everything(desk: Any) -> tuple[dict[str, int], list[Any]]:
 def test_what_is_told_is_what_a_sweep_removes_and_nothing_is_changed(desk: Any) -> None:
     litter(desk)
     before = everything(desk)
-    told = dry_run(desk.db, desk.store, desk.settings)
+    told = list_sweep_removals(desk.db, desk.store, desk.settings)
     assert everything(desk) == before
     desk.sweep(whole=True)
     after = everything(desk)[0]
@@ -73,7 +73,7 @@ def test_what_is_told_is_what_a_sweep_removes_and_nothing_is_changed(desk: Any) 
         == "snapshot of a job that is over, or superseded"
     )
     assert reasons["1 rows of events"] == "expired event or idempotency record"
-    assert dry_run(desk.db, desk.store, desk.settings) == []
+    assert list_sweep_removals(desk.db, desk.store, desk.settings) == []
 
 
 def test_the_grace_counts(desk: Any) -> None:
@@ -81,9 +81,9 @@ def test_the_grace_counts(desk: Any) -> None:
     orphan = desk.blob("left by a crash")
     path = desk.store.root / desk.blobs.make_key(orphan)
     os.utime(path, (path.stat().st_mtime - 7200,) * 2)
-    assert dry_run(desk.db, desk.store, desk.settings) == []
-    assert dry_run(desk.db, desk.store, desk.settings, grace_days=3 / 24) == []
-    found = dry_run(desk.db, desk.store, desk.settings, grace_days=1 / 24)
+    assert list_sweep_removals(desk.db, desk.store, desk.settings) == []
+    assert list_sweep_removals(desk.db, desk.store, desk.settings, grace_days=3 / 24) == []
+    found = list_sweep_removals(desk.db, desk.store, desk.settings, grace_days=1 / 24)
     assert [(one.object, one.bytes) for one in found] == [
         (desk.blobs.make_key(orphan), len("left by a crash"))
     ]

@@ -15,7 +15,7 @@ from core.database.tables import Chunk, Upload
 from core.ids import new_id
 from core.settings import Settings
 from core.upkeep import consistency
-from core.upkeep.sweep_dry_run import dry_run
+from core.upkeep.sweep_dry_run import list_sweep_removals
 from core.uploads import chunks, upload_removal
 from core.usage import stored_bytes
 from tools import backup
@@ -39,7 +39,7 @@ def upload(desk: Any, *pieces: bytes, hours: float = 24.0, length: int = 100) ->
         session.add(row)
         session.flush()
         for fence, data in enumerate(pieces):
-            key = chunks.make_key(upload_id, row.offset, fence)
+            key = chunks.make_chunk_key(upload_id, row.offset, fence)
             desk.store.put_bytes(key, data)
             sha256 = hashlib.sha256(data).hexdigest()
             session.add(
@@ -53,7 +53,7 @@ def upload(desk: Any, *pieces: bytes, hours: float = 24.0, length: int = 100) ->
 
 def left_by_a_crash(desk: Any, upload_id: str, days: float) -> str:
     """A piece that nothing names, so many days old."""
-    key = chunks.make_key(upload_id, 9, 99)
+    key = chunks.make_chunk_key(upload_id, 9, 99)
     desk.store.put_bytes(key, b"orphan")
     path = desk.store.root / key
     os.utime(path, (path.stat().st_mtime - days * DAY_S,) * 2)
@@ -73,10 +73,13 @@ def test_an_upload_goes_when_its_time_is_over_and_pieces_that_nothing_names_afte
     desk.model()
     kept, over = upload(desk, b"ab", b"cd"), upload(desk, b"ef", b"gh", hours=0)
     young, old = left_by_a_crash(desk, kept, 0.5), left_by_a_crash(desk, over, 1.5)
-    told = {one.object: one.reason for one in dry_run(desk.db, desk.store, desk.settings)}
+    told = {
+        one.object: one.reason for one in list_sweep_removals(desk.db, desk.store, desk.settings)
+    }
     assert told == {
         **dict.fromkeys(
-            (chunks.make_key(over, 0, 0), chunks.make_key(over, 2, 1)), "upload whose time is over"
+            (chunks.make_chunk_key(over, 0, 0), chunks.make_chunk_key(over, 2, 1)),
+            "upload whose time is over",
         ),
         "1 rows of uploads": "upload whose time is over",
         old: "piece of an upload that nothing names",
@@ -84,9 +87,9 @@ def test_an_upload_goes_when_its_time_is_over_and_pieces_that_nothing_names_afte
     desk.sweep()
     assert [row.id for row in desk.all(Upload)] == [kept] and len(desk.all(Chunk)) == 2
     assert sorted(desk.keys("uploads/")) == sorted(
-        [chunks.make_key(kept, 0, 0), chunks.make_key(kept, 2, 1), young]
+        [chunks.make_chunk_key(kept, 0, 0), chunks.make_chunk_key(kept, 2, 1), young]
     )
-    assert dry_run(desk.db, desk.store, desk.settings) == []
+    assert list_sweep_removals(desk.db, desk.store, desk.settings) == []
 
 
 def test_an_upload_to_which_somebody_writes_waits(desk: Any) -> None:
@@ -107,7 +110,7 @@ def test_a_check_names_pieces_that_are_missing_short_or_damaged(desk: Any) -> No
     one = upload(desk, b"ab", b"cd", b"ef", b"gh")
     assert checked(desk, verify=True) == []
     missing, short, damaged = (
-        chunks.make_key(one, at, fence) for at, fence in ((0, 0), (2, 1), (4, 2))
+        chunks.make_chunk_key(one, at, fence) for at, fence in ((0, 0), (2, 1), (4, 2))
     )
     desk.store.delete(missing)
     desk.store.put_bytes(short, b"c")
@@ -164,7 +167,9 @@ def test_a_backup_holds_uploads_and_a_restore_brings_them_back(
         assert session.get_one(Upload, one).offset == 4
     found.close()
     there = sorted(path.name for path in (empty.data_dir / "store" / "uploads" / one).iterdir())
-    assert there == [chunks.make_key(one, at, n).rpartition("/")[2] for n, at in enumerate((0, 2))]
+    assert there == [
+        chunks.make_chunk_key(one, at, n).rpartition("/")[2] for n, at in enumerate((0, 2))
+    ]
 
 
 def test_many_uploads_whose_time_is_over_go_in_few_transactions(

@@ -81,7 +81,7 @@ def test_a_declared_length_is_refused_before_the_body(office: Office, model: str
     with pytest.raises(BodyTooLarge):
         admit(101)
     with office.db.write() as session:
-        stored_bytes.add_size(session, office.actor.owner_id, 100)
+        stored_bytes.add_stored_bytes(session, office.actor.owner_id, 100)
     with pytest.raises(StorageFull):  # the measure of a moment ago counts, and what came since
         admit(None)
 
@@ -90,15 +90,15 @@ def test_a_declared_length_is_refused_before_the_body(office: Office, model: str
 def test_uploads_side_by_side_do_not_exceed_the_limit_together(
     office: Office, model: str, monkeypatch: Any
 ) -> None:
-    quota.require_room(office.db, office.actor.owner_id, 45, 9)  # measures
+    quota.require_storage_room(office.db, office.actor.owner_id, 45, 9)  # measures
     everyone = threading.Barrier(12)
-    real = quota.require_room
+    real = quota.require_storage_room
 
     def together(*given: Any) -> None:
         real(*given)
         everyone.wait(60)  # all were told that there is room
 
-    monkeypatch.setattr(quota, "require_room", together)
+    monkeypatch.setattr(quota, "require_storage_room", together)
     calls = [partial(office.submit, number, max_bytes=45) for number in range(12)]
     assert side_by_side(calls) == ["StorageFull"] * 7 + ["accepted"] * 5
     assert len(list(office.store.list("archives/"))) == 5
@@ -185,7 +185,7 @@ def test_what_is_added_during_a_measure_is_kept(
     def slow(session: Any, owner: str) -> int:
         total = real(session, owner)
         with office.db.write() as other:
-            stored_bytes.add_size(other, office.actor.owner_id, 70)
+            stored_bytes.add_stored_bytes(other, office.actor.owner_id, 70)
         return total
 
     monkeypatch.setattr(stored_bytes, "_sum_bytes", slow)

@@ -27,7 +27,7 @@ def test_each_end_of_a_job_a_held_version_and_deleted_data_have_their_type(post:
     desk.submit(model)
     claim = desk.claim()
     desk.publish({"head": "h"}, [("new", 1, 1, 4)], claim=claim)
-    tasks.delete_data(desk.db, desk.store, desk.blobs, post.actor(), model, 1)
+    tasks.delete_task_data(desk.db, desk.store, desk.blobs, post.actor(), model, 1)
     other = desk.model()
     desk.submit(other)
     claims.fail_job(desk.db, desk.claim(), "code", "broken")

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.worker.conftest import within_limit
-from worker.attempts.folders import WorkFolder, read_identity
+from worker.attempts.folders import WorkFolder, read_process_identity
 
 ROOT = Path(__file__).parents[3]
 WORKER = """
@@ -83,7 +83,7 @@ def test_a_worker_is_dead_once_it_and_its_job_process_are_gone(
 def test_a_free_lock_alone_is_no_proof(
     own: WorkFolder, tmp_path: Path, change: dict[str, str] | None, dead: list[str]
 ) -> None:
-    identity = read_identity(os.getpid())
+    identity = read_process_identity(os.getpid())
     assert identity is not None
     (tmp_path / "other").mkdir()
     text = "" if change is None else json.dumps({**identity, **change})

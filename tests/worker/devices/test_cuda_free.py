@@ -8,7 +8,7 @@ import pytest
 
 from worker.attempts.child import NO_CUDA, Zygote, ZygoteDied
 from worker.devices import cuda_free
-from worker.devices.cuda_free import CudaOpened, find_cuda, require_cuda_free
+from worker.devices.cuda_free import CudaOpened, find_open_cuda, require_cuda_free
 
 ROOT = Path(__file__).parents[3]
 MAPS = "7f0000000000-7f0000001000 r-xp 00000000 08:01 42  "
@@ -43,7 +43,7 @@ MAPS = "7f0000000000-7f0000001000 r-xp 00000000 08:01 42  "
 def test_an_open_driver_or_device_is_found(
     maps: list[str], files: list[str], found: list[str]
 ) -> None:
-    assert find_cuda(maps, files) == found
+    assert find_open_cuda(maps, files) == found
 
 
 def test_the_error_names_what_is_open_and_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from core.errors import Unavailable
 from core.settings import Settings
 from worker import setup
-from worker.devices.torch_check import FIRST_START, is_checked, main, torch_checked
+from worker.devices.torch_check import FIRST_START, check_torch_meanwhile, is_checked, main
 
 ROOT = Path(__file__).parents[3]
 OPERATOR = "operator torchvision::nms does not exist"
@@ -50,7 +50,7 @@ def test_a_broken_pair_is_told_with_the_command_that_mends_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, modules: dict[str, str], said: str
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", stand_in(tmp_path / "path", **modules))
-    with pytest.raises(Unavailable) as refused, torch_checked(Settings(data_dir=tmp_path)):
+    with pytest.raises(Unavailable) as refused, check_torch_meanwhile(Settings(data_dir=tmp_path)):
         pass
     assert said in refused.value.detail and " do not work together: " in refused.value.detail
     assert f"\n    {COMMAND}\n" in refused.value.detail
@@ -94,7 +94,7 @@ def test_a_missing_library_is_told_as_missing(
     program(tmp_path, 'echo \'{"name": "torchvision", "error": "no"}\'; exit 1', monkeypatch)
     with (
         pytest.raises(Unavailable, match="torchvision is not installed for ") as caught,
-        torch_checked(Settings(data_dir=tmp_path)),
+        check_torch_meanwhile(Settings(data_dir=tmp_path)),
     ):
         pass
     assert "--force-reinstall" not in str(caught.value)
@@ -106,7 +106,7 @@ def test_a_silent_end_of_the_imports_is_told_by_its_status(
     program(tmp_path, "kill -SEGV $$", monkeypatch)
     with (
         pytest.raises(Unavailable, match="the import ended with status -11"),
-        torch_checked(Settings(data_dir=tmp_path)),
+        check_torch_meanwhile(Settings(data_dir=tmp_path)),
     ):
         pass
 
@@ -119,7 +119,7 @@ def test_a_good_pair_is_tried_once_until_one_of_its_files_changes(
     settings = Settings(data_dir=tmp_path)
 
     def tries() -> int:
-        with torch_checked(settings):
+        with check_torch_meanwhile(settings):
             pass
         return len((tmp_path / "tries").read_text().split())
 
@@ -136,7 +136,7 @@ def test_a_first_start_is_one_whose_pair_has_not_passed(
     program(tmp_path, "exit 0", monkeypatch)
     settings = Settings(data_dir=tmp_path)
     assert not is_checked(settings)
-    with torch_checked(settings):
+    with check_torch_meanwhile(settings):
         pass
     assert is_checked(settings)
 

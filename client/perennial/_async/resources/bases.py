@@ -12,7 +12,7 @@ from perennial._async.http import Ask, AsyncHttp
 from perennial._async.pages import AsyncPages
 from perennial._async.upload import ANSWER_S, make_body
 from perennial._async.waiting import run_in_thread
-from perennial.bars import shown_transfer
+from perennial.bars import open_transfer_bar
 from perennial.errors import ConfigError
 from perennial.guard import api_path
 from perennial.transfer import FileSource, Progress, content_digest
@@ -66,7 +66,7 @@ class AsyncBases:
             # The service compares it with the bytes received, so damage on the way is noticed.
             "Content-Digest": content_digest(await run_in_thread(source.sha256)),
         }
-        with shown_transfer(Path(file).name, progress) as show:
+        with open_transfer_bar(Path(file).name, progress) as show:
             body = make_body(source, source.size, show)
             ask = Ask(
                 "POST", "/v1/bases", params, content=body, headers=headers, timeout_s=ANSWER_S

@@ -11,7 +11,7 @@ from perennial._async.download import fetch_file
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.job import AsyncJobHandle
 from perennial._async.pages import AsyncPages
-from perennial.bars import shown_transfer
+from perennial.bars import open_transfer_bar
 from perennial.guard import api_path
 from perennial.transfer import Downloaded, Progress
 
@@ -78,7 +78,7 @@ class AsyncJobs:
         self, job: str, to: str | Path, *, progress: bool | Progress = False
     ) -> Downloaded:
         """Download a job's best state so far, if its recipe sets `anytime`."""
-        with shown_transfer("downloading", progress) as show:
+        with open_transfer_bar("downloading", progress) as show:
             return await fetch_file(
                 self._http, api_path("jobs", job, "anytime", "download"), Path(to), progress=show
             )

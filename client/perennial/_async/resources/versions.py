@@ -10,7 +10,7 @@ from perennial._async.download import fetch_file
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.pages import AsyncPages
 from perennial._async.waiting import run_in_thread
-from perennial.bars import shown_transfer
+from perennial.bars import open_transfer_bar
 from perennial.comparison import Comparison
 from perennial.errors import BadAnswer
 from perennial.guard import api_path, safe_filename
@@ -166,7 +166,7 @@ class AsyncVersions:
             target /= safe_filename(f"{model}-{version_or_alias}.zip")
         where = api_path("models", model, "versions", version_or_alias, "download")
         params = None if format == "safetensors" else {"format": format}
-        with shown_transfer(target.name, progress) as show:
+        with open_transfer_bar(target.name, progress) as show:
             return await fetch_file(self._http, where, target, params, show, max_bytes)
 
     async def download_file(
@@ -180,7 +180,7 @@ class AsyncVersions:
     ) -> Downloaded:
         """Fetch one part of a version."""
         where = api_path("models", model, "versions", version, "files", part)
-        with shown_transfer(part, progress) as show:
+        with open_transfer_bar(part, progress) as show:
             return await fetch_file(self._http, where, Path(to), progress=show)
 
     async def predict(

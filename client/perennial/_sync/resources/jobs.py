@@ -11,7 +11,7 @@ from perennial._sync.download import fetch_file
 from perennial._sync.http import Ask, Http
 from perennial._sync.job import JobHandle
 from perennial._sync.pages import Pages
-from perennial.bars import shown_transfer
+from perennial.bars import open_transfer_bar
 from perennial.guard import api_path
 from perennial.transfer import Downloaded, Progress
 
@@ -78,7 +78,7 @@ class Jobs:
         self, job: str, to: str | Path, *, progress: bool | Progress = False
     ) -> Downloaded:
         """Download a job's best state so far, if its recipe sets `anytime`."""
-        with shown_transfer("downloading", progress) as show:
+        with open_transfer_bar("downloading", progress) as show:
             return fetch_file(
                 self._http, api_path("jobs", job, "anytime", "download"), Path(to), progress=show
             )

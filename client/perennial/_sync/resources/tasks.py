@@ -11,11 +11,11 @@ from perennial._sync.job import JobHandle
 from perennial._sync.pages import Pages
 from perennial._sync.upload import Batch, send_batch
 from perennial._sync.waiting import run_in_thread
-from perennial.bars import shown_transfer
+from perennial.bars import open_transfer_bar
 from perennial.errors import ArchiveRejected, Invalid, UndecidedBatch
 from perennial.fields import BatchOptions
 from perennial.guard import api_path
-from perennial.shapes import read_as
+from perennial.shapes import convert_from_json
 from perennial.transfer import BatchIn, Progress, prepare_source
 
 Name = str | None
@@ -72,7 +72,7 @@ class Tasks:
             "conflicts": "keep" if keep_conflicts else None,
         }
         response = self._send_batch(model, batch, query, recipe, progress, options)
-        accepted = read_as(types.Accepted, response)
+        accepted = convert_from_json(types.Accepted, response)
         return JobHandle(
             self._http,
             accepted.job.id,
@@ -95,7 +95,7 @@ class Tasks:
         """Check a batch by names and sizes, without submitting it."""
         query = {"validate": "only", "again": "true" if again else None}
         response = self._send_batch(model, batch, query, recipe, progress, options)
-        return read_as(types.Report, response)
+        return convert_from_json(types.Report, response)
 
     def check_images(
         self,
@@ -110,7 +110,7 @@ class Tasks:
         """Check a batch with every image decoded, in a job whose `report` has the findings."""
         query = {"validate": "full", "conflicts": "keep" if keep_conflicts else None}
         response = self._send_batch(model, batch, query, recipe, progress, options)
-        job = read_as(types.Job, response)
+        job = convert_from_json(types.Job, response)
         return JobHandle(self._http, job.id, job)
 
     def list(self, model: str, *, limit: int | None = None) -> Pages[types.Task]:
@@ -206,7 +206,7 @@ class Tasks:
         given_params = {key: value for key, value in query.items() if value is not None} | dict(
             reading
         )
-        with shown_transfer("sending", progress) as show:
+        with open_transfer_bar("sending", progress) as show:
             try:
                 return send_batch(
                     self._http, Batch(model, source, given_params, recipe), show

@@ -10,7 +10,7 @@ from perennial._sync.download import fetch_file
 from perennial._sync.http import Ask, Http
 from perennial._sync.pages import Pages
 from perennial._sync.waiting import run_in_thread
-from perennial.bars import shown_transfer
+from perennial.bars import open_transfer_bar
 from perennial.comparison import Comparison
 from perennial.errors import BadAnswer
 from perennial.guard import api_path, safe_filename
@@ -166,7 +166,7 @@ class Versions:
             target /= safe_filename(f"{model}-{version_or_alias}.zip")
         where = api_path("models", model, "versions", version_or_alias, "download")
         params = None if format == "safetensors" else {"format": format}
-        with shown_transfer(target.name, progress) as show:
+        with open_transfer_bar(target.name, progress) as show:
             return fetch_file(self._http, where, target, params, show, max_bytes)
 
     def download_file(
@@ -180,7 +180,7 @@ class Versions:
     ) -> Downloaded:
         """Fetch one part of a version."""
         where = api_path("models", model, "versions", version, "files", part)
-        with shown_transfer(part, progress) as show:
+        with open_transfer_bar(part, progress) as show:
             return fetch_file(self._http, where, Path(to), progress=show)
 
     def predict(

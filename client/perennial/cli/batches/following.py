@@ -15,7 +15,13 @@ from perennial.cli.output import print_document, print_json_line, print_notice, 
 from perennial.errors import BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout
 from perennial.guard import shell_word
 from perennial.text import one_line
-from perennial.words import about_task, describe_compared, describe_findings, lacks_base, left_out
+from perennial.words import (
+    describe_compared,
+    describe_findings,
+    describe_left_out,
+    explain_missing_base,
+    replace_task_requests,
+)
 
 if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
@@ -43,7 +49,7 @@ def follow_job(
     # Commands in warnings name the model; without warnings, the request would be wasted.
     model = client.models.retrieve(job.model).name if warnings else job.model
     for warning in warnings:
-        print_notice(f"warning: {about_task(warning, model, job.task)}")
+        print_notice(f"warning: {replace_task_requests(warning, model, job.task)}")
     if shell.is_json:
         print_document(job)
     error = handle.ending(job)
@@ -91,7 +97,10 @@ def _new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[str]:
     contain."""
     submit_warnings = handle.task.warnings if handle.task else []
     # A job and its batch may have the same warning, which is printed once.
-    all_warnings = [*job.warnings, *(task.warnings + left_out(task.report) if task else [])]
+    all_warnings = [
+        *job.warnings,
+        *(task.warnings + describe_left_out(task.report) if task else []),
+    ]
     return [text for text in dict.fromkeys(all_warnings) if text not in submit_warnings]
 
 
@@ -125,7 +134,7 @@ def _wait_for_base(handle: JobHandle) -> None:
         while (why := handle.refresh().waiting_for) is not None and why.kind == "base":
             job = handle.refresh()
             progress_lines(job)
-            if (lacking := lacks_base(job)) is not None:
+            if (lacking := explain_missing_base(job)) is not None:
                 raise BaseUnavailable(lacking)
             time.sleep(LOOK_S)
 
@@ -171,4 +180,4 @@ def print_outcome(client: Perennial, job: Job, task: Task | None) -> None:
     for text in describe_compared(version):
         print_text(f"  {one_line(text)}")
     for text in describe_findings(task) if task else ():
-        print_text(f"  data: {about_task(text, model.name, job.task)}")
+        print_text(f"  data: {replace_task_requests(text, model.name, job.task)}")

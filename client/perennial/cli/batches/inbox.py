@@ -143,13 +143,15 @@ def move_batch_away(batch: Path, place: str, reason: str | None = None) -> Path:
         raise ConfigError(f"{folder} is no folder of its own: batches go there.")
     target, number = folder / batch.name, 1
     # lexists, because a broken link takes the name as well.
-    while os.path.lexists(target) or os.path.lexists(_text_of(target)):
+    while os.path.lexists(target) or os.path.lexists(_get_reason_file(target)):
         number += 1
         target = folder / f"{number}-{batch.name}"
     if reason is not None:
         # The reason is written first, so that a moved batch has it even if the process is killed
         # between the two steps.
-        _text_of(target).write_text(escape_controls(reason.rstrip()) + "\n", encoding="utf-8")
+        _get_reason_file(target).write_text(
+            escape_controls(reason.rstrip()) + "\n", encoding="utf-8"
+        )
     is_archive = not batch.is_dir()
     batch.rename(target)
     if is_archive:  # the mark of a folder lies in it
@@ -157,7 +159,7 @@ def move_batch_away(batch: Path, place: str, reason: str | None = None) -> Path:
     return target
 
 
-def _text_of(target: Path) -> Path:
+def _get_reason_file(target: Path) -> Path:
     return target.with_name(target.name + ".txt")
 
 

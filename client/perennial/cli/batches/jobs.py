@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from perennial import words
-from perennial.bars import describe_state, describe_time_left, share_done
+from perennial.bars import compute_share_done, describe_state, describe_time_left
 from perennial.cli.batches.following import describe_coming_back, follow_job, stream_events
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.exits import Detached
 from perennial.cli.groups import Commands
 from perennial.cli.models.recipe import recipe_rows
-from perennial.cli.output import format_time, print_fields, print_text, when_short
+from perennial.cli.output import format_short_time, format_time, print_fields, print_text
 from perennial.cli.states import JOBS, state_option
 from perennial.guard import shell_word
 from perennial.text import one_line
@@ -49,7 +49,14 @@ def list_jobs(
         islice((one for one in every if wanted in (None, one.state, describe_state(one))), limit)
     )
     rows = [
-        (one.id, one.kind, one.task, describe_state(one), one.version, when_short(one.created_at))
+        (
+            one.id,
+            one.kind,
+            one.task,
+            describe_state(one),
+            one.version,
+            format_short_time(one.created_at),
+        )
         for one in matching_jobs
     ]
     shell.print_rows(matching_jobs, rows, "No job.")
@@ -70,7 +77,7 @@ def _print_job(job: Job) -> None:
         ("model", job.model),
         ("task", job.task),
         ("state", describe_state(job)),
-        ("done", f"{share_done(job):.0%}"),
+        ("done", f"{compute_share_done(job):.0%}"),
         ("to go", describe_time_left(job) or None),
         ("version", job.version),
         *recipe_rows(job.recipe),
@@ -83,7 +90,7 @@ def _print_job(job: Job) -> None:
     if job.error is not None:
         print_text(words.replace_by_commands(job.error.detail))
     for warning in job.warnings:
-        print_text(f"warning: {words.about_task(warning, job.model, job.task)}")
+        print_text(f"warning: {words.replace_task_requests(warning, job.model, job.task)}")
     if job.outcome == "held":
         show_command = f"perennial models show {shell_word(job.model)}"
         print_text(f"Its version is held: `{show_command}` says why, and how to go on.")

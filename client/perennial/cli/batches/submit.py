@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from perennial._formats import FORMATS
-from perennial.bars import shown_listing
+from perennial.bars import show_listing_bar
 from perennial.cli.batches.beat import SentLines
 from perennial.cli.batches.following import follow_job, report_learned
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
@@ -27,11 +27,11 @@ from perennial.text import one_line
 from perennial.transfer import PackedSource, prepare_source
 from perennial.types import Report
 from perennial.words import (
-    about_task,
     describe_bad_entries,
     describe_repeat,
     format_duration,
     replace_by_commands,
+    replace_task_requests,
 )
 
 WORTH_SAYING_S = 10.0
@@ -72,7 +72,7 @@ WORTH_SAYING_S = 10.0
     is_flag=True,
     help="Allow private addresses such as 10.0.0.1 in a list of URLs.",
 )
-def submit(
+def submit_batch(
     shell: Shell,
     model: str,
     batch: str,
@@ -103,7 +103,7 @@ def submit(
         if allow_private:
             chosen["allow_private"] = True
         # Only lists of URLs and buckets take `progress`; another kind would refuse the option.
-        with shown_listing(is_shown and "kind" not in chosen and is_elsewhere(path)) as progress:
+        with show_listing_bar(is_shown and "kind" not in chosen and is_elsewhere(path)) as progress:
             if progress is not None:
                 chosen["progress"] = progress
             try:
@@ -115,7 +115,7 @@ def submit(
                 if not known_classes:
                     raise
                 source = prepare_source(path, known_classes=known_classes, **chosen)
-        printed_warnings = _say_source(source) if isinstance(source, PackedSource) else set()
+        printed_warnings = _print_source(source) if isinstance(source, PackedSource) else set()
         if check:
             with nullcontext(True) if is_shown else SentLines() as sent:
                 report = client.tasks.check(
@@ -155,7 +155,9 @@ def submit(
     if handle.task is not None and handle.repeats is None:
         for warning in handle.task.warnings:
             if warning != waits:  # following the job prints that warning
-                print_notice(f"warning: {about_task(warning, model, handle.task.number)}")
+                print_notice(
+                    f"warning: {replace_task_requests(warning, model, handle.task.number)}"
+                )
     if handle.expected_s is not None and handle.expected_s >= WORTH_SAYING_S and not shell.is_json:
         print_notice(
             f"Once it begins, the job is expected to take about "
@@ -207,7 +209,7 @@ def _keeps_conflicts(text: str) -> bool:
     return text == "keep"
 
 
-def _say_source(source: PackedSource) -> set[str]:
+def _print_source(source: PackedSource) -> set[str]:
     """Print what is sent and what is left out; return the printed warnings."""
     _ = source.size  # reading the size of every image finds the bad ones
     print_notice(source.describe())

@@ -17,7 +17,7 @@ from perennial.cli.states import STANDINGS, state_option
 from perennial.guard import shell_word
 from perennial.text import one_line
 from perennial.types import Task
-from perennial.words import about_task, describe_findings, left_out
+from perennial.words import describe_findings, describe_left_out, replace_task_requests
 
 EMPTY = "No batch yet: `perennial submit`."
 
@@ -108,10 +108,10 @@ def _print_task(model: str, task: Task, where: Standing) -> None:
     print_fields(rows)
     for note in task.report.notes or []:
         print_text(one_line(note))
-    for warning in (*task.warnings, *left_out(task.report)):
-        print_text(f"warning: {about_task(warning, model, task.number)}")
+    for warning in (*task.warnings, *describe_left_out(task.report)):
+        print_text(f"warning: {replace_task_requests(warning, model, task.number)}")
     for text in describe_findings(task):
-        print_text(f"data: {about_task(text, model, task.number)}")
+        print_text(f"data: {replace_task_requests(text, model, task.number)}")
 
 
 def _describe_version(version: int | None, where: Standing) -> Cell:
@@ -169,7 +169,7 @@ def relearn_task(shell: Shell, model: str, task: int, recipe: Any, detach: bool)
 @click.argument("model")
 @click.argument("task", type=int)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def delete_data(shell: Shell, model: str, task: int, yes: bool) -> None:
+def delete_task_data(shell: Shell, model: str, task: int, yes: bool) -> None:
     """Delete the images of a batch; the versions that learned it stay."""
     if not yes:
         confirm(f"Remove all images of task {task} of {model}? It cannot be learned again")

@@ -31,7 +31,12 @@ from perennial.errors import (
 )
 from perennial.retry import may_come_back
 from perennial.text import one_line
-from perennial.words import about_task, format_duration, lacks_base, replace_by_commands
+from perennial.words import (
+    explain_missing_base,
+    format_duration,
+    replace_by_commands,
+    replace_task_requests,
+)
 
 if TYPE_CHECKING:
     from perennial import JobHandle, Perennial
@@ -181,7 +186,9 @@ class Watch:
         if self.away is not None:
             ends.add(choose_exit_status(self.away))
         if self.sent:
-            lacking = any(one.job is not None and lacks_base(one.job) for one in self.sent.values())
+            lacking = any(
+                one.job is not None and explain_missing_base(one.job) for one in self.sent.values()
+            )
             ends.add(Exit.NO_BASE if lacking else Exit.STILL_RUNNING)
         return next((one for one in WORST if one in ends), Exit.DONE)
 
@@ -222,7 +229,7 @@ class Watch:
             try:
                 act(item)
             except PerennialError as error:
-                if not _may_pass(error):
+                if not _is_passing_error(error):
                     raise
                 self.away = error
                 self._report_event("", "waits", f"the service does not answer, or is full: {error}")
@@ -250,7 +257,7 @@ class Watch:
 
     def _report_wait(self, one: Sent) -> None:
         """Report once that a job waits for a base that cannot be fetched."""
-        lacking = None if one.job is None else lacks_base(one.job)
+        lacking = None if one.job is None else explain_missing_base(one.job)
         if lacking is not None and not one.is_wait_reported:
             one.is_wait_reported = True
             self._report_event(one.batch.path.name, "waits", replace_by_commands(lacking))
@@ -260,12 +267,14 @@ class Watch:
         try:
             if batch.problem is not None:
                 raise inbox.Unsendable(batch.problem)
-            handle = self.client.submit(self.model, path, name=_name_of(path), recipe=self.recipe)
+            handle = self.client.submit(
+                self.model, path, name=_derive_safe_name(path), recipe=self.recipe
+            )
         # A ConfigError, but not the batch's fault: all others would fail in the same way.
         except NoKey:
             raise
         except OF_THE_BATCH as error:
-            if _may_pass(error):
+            if _is_passing_error(error):
                 raise
             self._settle_batch(batch, error, None)
             return
@@ -311,7 +320,7 @@ class Watch:
         place = HELD if isinstance(error, GateHeld) else FAILED
         task = None if job is None else job.task
         reason = "\n".join(
-            about_task(text, self.model, task) if not text.startswith("  ") else text
+            replace_task_requests(text, self.model, task) if not text.startswith("  ") else text
             for text in str(error).split("\n")
         )
         about = f"job {error.job.id}\n" if isinstance(error, JobEnded) else ""
@@ -338,7 +347,7 @@ class Watch:
             print_text(one_line(": ".join(part for part in (name, what, more) if part)))
 
 
-def _may_pass(error: PerennialError) -> bool:
+def _is_passing_error(error: PerennialError) -> bool:
     """Return True for an error that is not a batch's fault: the service is away, full, broken or
     busy."""
     return isinstance(error, AWAY) or may_come_back(error) or _is_in_flight(error)
@@ -352,10 +361,10 @@ def _is_in_flight(error: PerennialError) -> bool:
 def _waits_for_person(job: Job | None) -> bool:
     if job is None or job.waiting_for is None:
         return False
-    return job.waiting_for.kind in STOPPED_BY or lacks_base(job) is not None
+    return job.waiting_for.kind in STOPPED_BY or explain_missing_base(job) is not None
 
 
-def _name_of(path: Path) -> str:
+def _derive_safe_name(path: Path) -> str:
     from perennial.cli.batches.submit import _derive_name
 
     return one_line(_derive_name(str(path)))  # a name that is not UTF-8 cannot be sent as it is

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.argument("version", type=int)
 @REASON
 @click.option("--alias", default="production", show_default=True, help="Alias to move.")
-def promote(shell: Shell, model: str, version: int, reason: str | None, alias: str) -> None:
+def promote_version(shell: Shell, model: str, version: int, reason: str | None, alias: str) -> None:
     """Move production to a version; a held version requires a --reason."""
     client = shell.create_client()
     with _known_version(client, model, version):
@@ -43,7 +43,9 @@ def promote(shell: Shell, model: str, version: int, reason: str | None, alias: s
 )
 @REASON
 @click.option("--alias", default="production", show_default=True)
-def rollback(shell: Shell, model: str, version: int | None, reason: str | None, alias: str) -> None:
+def roll_production_back(
+    shell: Shell, model: str, version: int | None, reason: str | None, alias: str
+) -> None:
     """Move production back, and show what it no longer knows. It stays there until you promote or
     `follow`.
     """
@@ -55,7 +57,7 @@ def rollback(shell: Shell, model: str, version: int | None, reason: str | None, 
 
 @command("follow", short_help="Let production follow the lineage again.")
 @click.argument("model")
-def follow(shell: Shell, model: str) -> None:
+def follow_lineage(shell: Shell, model: str) -> None:
     """Let production follow the lineage again after a rollback."""
     moved_alias = shell.create_client().aliases.follow(model)
     shell.print_result(moved_alias, lambda: _print_alias(model, moved_alias))

@@ -25,7 +25,7 @@ KINDS = ("negative", "positive", "both_wrong")
     "--images", "kind", type=click.Choice(KINDS), help="List the images of this kind instead."
 )
 @click.option("--class", "label", metavar="LABEL", help="With --images: only this class.")
-def compare(
+def compare_versions(
     shell: Shell, model: str, a: str, b: str, task: int | None, kind: str | None, label: str | None
 ) -> None:
     """Compare version B with version A on the same held-out images; each is a number or alias.

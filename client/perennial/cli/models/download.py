@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from perennial.cli.command import VERSION, Shell, command
-from perennial.cli.models.triton import lay_out
+from perennial.cli.models.triton import write_triton_folder
 from perennial.cli.models.unpack import open_package
 from perennial.cli.output import format_bytes, print_text
 from perennial.errors import BadAnswer
@@ -67,7 +67,7 @@ SIZE = _Size()
     metavar="SIZE",
     help="Largest size to accept, such as 500MB; default: 16GiB.",
 )
-def download(
+def download_version(
     shell: Shell,
     model: str,
     version_argument: str | None,
@@ -103,7 +103,7 @@ def download(
     path = downloaded.path
     if layout != "zip":
         try:
-            lay = lay_out if layout == "triton" else _unpack_files
+            lay = write_triton_folder if layout == "triton" else _unpack_files
             path = lay(downloaded.path, target.parent, model, number)
         finally:
             downloaded.path.unlink()

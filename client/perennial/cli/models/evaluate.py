@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from perennial.bars import shown_listing
+from perennial.bars import show_listing_bar
 from perennial.cli.command import DYNAMIC, VERSION, Shell, command
 from perennial.cli.listing import Form
 from perennial.cli.models.predict import MOST_BYTES, MOST_IMAGES
@@ -130,7 +130,7 @@ def wilson_interval(right: int, images: int) -> tuple[float, float] | None:
 @click.option(
     "--wrong", is_flag=True, help="With --list images: only those that are predicted wrongly."
 )
-def evaluate(
+def evaluate_version(
     shell: Shell, model: str, folder: Path, version: str, task: int | None, listed: str, wrong: bool
 ) -> int:
     """Predict the labelled images in DIR, without learning them: accuracy, confusion, each class.
@@ -145,7 +145,7 @@ def evaluate(
     shell.form.select_columns(TABLES[listed])
     client, score = shell.create_client(), Score()
     source = open_labelled(folder)
-    with shown_listing(sys.stderr.isatty(), "asked") as show:
+    with show_listing_bar(sys.stderr.isatty(), "asked") as show:
         for batch in batch_images(source):
             response = client.predict(
                 model, [content for _, _, content in batch], version=version, top_k=1, task=task

@@ -11,7 +11,7 @@ from perennial import words
 from perennial.cli.batches.following import wait_for_job
 from perennial.cli.command import RECIPE, Shell, command, json_value
 from perennial.cli.groups import Commands
-from perennial.cli.models.rebase import rebase
+from perennial.cli.models.rebase import rebase_model
 from perennial.cli.models.recipe import describe_architecture, recipe_rows
 from perennial.cli.output import Cell, confirm, format_bytes, format_time, print_fields, print_text
 from perennial.cli.states import WAITS, state_option
@@ -31,7 +31,7 @@ def model_commands() -> None:
     """Create, list, show, change, rebase and delete models."""
 
 
-model_commands.add_command(rebase)
+model_commands.add_command(rebase_model)
 
 
 @command(
@@ -248,11 +248,11 @@ def create_model(
     client = shell.create_client()
     model = client.models.create(name, scenario, exist_ok=exist_ok, **request_fields)  # type: ignore[arg-type]
     if is_awaited and model.job is not None:
-        model = _with_base(shell, client, model, model.job)
+        model = _wait_for_base(shell, client, model, model.job)
     shell.print_result(model, lambda: _print_model(model))
 
 
-def _with_base(shell: Shell, client: Perennial, model: Model, job: str) -> Model:
+def _wait_for_base(shell: Shell, client: Perennial, model: Model, job: str) -> Model:
     """Wait for the job that fetches the base of a new model. Raises JobEnded if it fails."""
     handle = client.job(job)
     error = handle.ending(wait_for_job(shell, handle))

@@ -33,7 +33,7 @@ MOST_IMAGES, MOST_BYTES = 64, 16 << 20
     help="Number of labels for each image.",
 )
 @click.option("--task", type=int, help="In the scenario task: the task whose head predicts.")
-def predict(
+def predict_files(
     shell: Shell, model: str, paths: tuple[Path, ...], version: str, top_k: int, task: int | None
 ) -> int:
     """Predict what images show. PATHS are image files, or folders that are searched for them.

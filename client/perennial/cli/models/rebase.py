@@ -36,7 +36,7 @@ SHORT_SHA = 12
 )
 @REASON
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def rebase(
+def rebase_model(
     shell: Shell,
     model: str,
     base: str | None,

@@ -15,7 +15,7 @@ from perennial.text import one_line
 INPUT = "images"
 
 
-def lay_out(archive: Path, folder: Path, model: str, version: int) -> Path:
+def write_triton_folder(archive: Path, folder: Path, model: str, version: int) -> Path:
     """Write `<model>/<version>/model.onnx`, `<model>/config.pbtxt` and the labels; return
     `<model>`.
 
@@ -40,15 +40,15 @@ def lay_out(archive: Path, folder: Path, model: str, version: int) -> Path:
             read_json(package.read("labels.json")),
             read_json(package.read("config.json")),
         )
-    outputs = _read_outputs(labels)
-    text = config_text(model, config, outputs)
+    outputs = _parse_output_labels(labels)
+    text = build_triton_config(model, config, outputs)
     for name, each in outputs.items():
         (root / f"{name}.txt").write_text("".join(f"{label}\n" for label in each))
     (root / "config.pbtxt").write_text(text)
     return root
 
 
-def _read_outputs(labels: Any) -> dict[str, list[str]]:
+def _parse_output_labels(labels: Any) -> dict[str, list[str]]:
     """Return the labels of each output, whose name becomes a file name. Raises BadAnswer."""
     if not isinstance(labels, dict) or not all(isinstance(each, list) for each in labels.values()):
         raise BadAnswer("labels.json of the download does not name the labels of each output.")
@@ -58,7 +58,7 @@ def _read_outputs(labels: Any) -> dict[str, list[str]]:
     }
 
 
-def config_text(model: str, config: dict[str, Any], outputs: dict[str, list[str]]) -> str:
+def build_triton_config(model: str, config: dict[str, Any], outputs: dict[str, list[str]]) -> str:
     """Return Triton's model configuration: a batch of uint8 images in, probabilities out."""
     try:
         # The first dimension is the batch size, which Triton adds itself.

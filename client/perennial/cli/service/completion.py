@@ -11,7 +11,7 @@ from perennial.cli.output import print_text
 
 @command("completion", short_help="Print the completion script of your shell.")
 @click.argument("shell_name", metavar="bash|zsh|fish", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: Shell, shell_name: str) -> None:
+def print_completion(shell: Shell, shell_name: str) -> None:
     """Print the script that completes commands in your shell: `eval "$(perennial completion
     bash)"`.
     """

@@ -43,7 +43,7 @@ KEYS_PAGE = "/ui/admin/keys"
     help="Open the page on which keys are created; default: if the command asks for a key and "
     "there is a browser.",
 )
-def login(shell: Shell, address: str | None, key: str | None, browser: bool | None) -> None:
+def log_in(shell: Shell, address: str | None, key: str | None, browser: bool | None) -> None:
     """Store the URL of a service and a key, after trying both.
 
     The URL can be that of any page of the service, such as
@@ -54,13 +54,13 @@ def login(shell: Shell, address: str | None, key: str | None, browser: bool | No
     profile = shell.profile or os.environ.get("PERENNIAL_PROFILE") or config.DEFAULT_PROFILE
     if address and shell.url and address != shell.url:
         raise click.UsageError("There are two addresses: URL and --url. Name one.")
-    url = config.checked_url(address or shell.url or _asked_url(profile))
+    url = config.parse_service_url(address or shell.url or _ask_for_url(profile))
     if browser or (browser is None and key is None and sys.stdin.isatty() and has_browser()):
         page = f"{url}{KEYS_PAGE}"
         print_notice(f"Administrators make keys at {page}")
         webbrowser.open(page)
     if key is None:
-        key = _asked_key(url)
+        key = _ask_for_key(url)
     # Standard input leaves a line end, and a pasted key often has blanks.
     key = key.strip()
     if not key:
@@ -91,7 +91,7 @@ def has_browser() -> bool:
     return True
 
 
-def _asked_url(profile: str) -> str:
+def _ask_for_url(profile: str) -> str:
     """Return the stored or configured URL, which a person may confirm or replace."""
     stored = config.read_profiles().get(profile, {}).get("url")
     default_url = os.environ.get("PERENNIAL_URL") or stored or config.DEFAULT_URL
@@ -101,7 +101,7 @@ def _asked_url(profile: str) -> str:
     return ask("Address of the service", "No address came. Say it with --url.", default=default_url)
 
 
-def _asked_key(url: str) -> str:
+def _ask_for_key(url: str) -> str:
     missing = f"No key to {url} came. Say it with --key, or send it to standard input."
     if sys.stdin.isatty():
         return ask(f"Key to {url} (not shown)", missing, is_secret=True)
@@ -122,7 +122,7 @@ def _try_key(url: str, key: str) -> tuple[str | None, str | None]:
 
     try:
         with Perennial(key, base_url=url) as client:
-            return _owner_of(client)
+            return _find_owner(client)
     except Unauthorized as error:  # The service's own message says to log in.
         raise Unauthorized(
             error.status, {**error.problem, "detail": f"{url} does not know this key."}
@@ -133,7 +133,7 @@ def _try_key(url: str, key: str) -> tuple[str | None, str | None]:
         ) from error
 
 
-def _owner_of(client: Perennial) -> tuple[str | None, str | None]:
+def _find_owner(client: Perennial) -> tuple[str | None, str | None]:
     try:
         me = client.me()
         return me.owner, me.scope

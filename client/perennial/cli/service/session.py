@@ -18,7 +18,7 @@ from perennial.types import ListedModel
 
 
 @command("logout", short_help="Remove the URL and key of a profile.")
-def logout(shell: Shell) -> None:
+def log_out(shell: Shell) -> None:
     """Remove the URL and the key of a profile; the key stays valid until it is revoked."""
     profile = shell.profile or config.DEFAULT_PROFILE
     was_there = config.remove_profile(profile)
@@ -27,7 +27,7 @@ def logout(shell: Shell) -> None:
 
 
 @command("whoami", short_help="Show the owner and permissions of your key.")
-def whoami(shell: Shell) -> None:
+def print_caller(shell: Shell) -> None:
     """Show the owner and permissions of your key, and the service's limits."""
     client = shell.create_client()
     try:
@@ -69,9 +69,9 @@ def print_status(shell: Shell, is_told: bool) -> int:
         if error.status != 503:
             raise
         from perennial import types
-        from perennial.shapes import read_as
+        from perennial.shapes import convert_from_json
 
-        ready = read_as(types.Ready, error.problem)
+        ready = convert_from_json(types.Ready, error.problem)
     models = list(client.models.list())
     running = list(client.jobs.list(state="running"))
     queued = list(client.jobs.list(state="queued"))
@@ -126,7 +126,7 @@ def _print_attention(models: list[ListedModel]) -> None:
 
 @command("open", short_help="Open the service's page in a browser.")
 @click.argument("model", required=False)
-def open_(shell: Shell, model: str | None) -> None:
+def open_pages(shell: Shell, model: str | None) -> None:
     """Open the service's pages in a browser, or the page of MODEL. The URL is printed too."""
     # No client for the address alone: a browser logs in by itself, without this key.
     page = f"{config.find_connection(shell.url, profile=shell.profile).url}/ui"

@@ -68,7 +68,7 @@ def _format_last_delivery(one: types.Webhook) -> str | None:
 def create_webhook(shell: Shell, address: str, events: tuple[str, ...], model: str | None) -> None:
     """Register a receiver, https://…. Its secret is printed once, on standard output."""
     # click gives an empty tuple without the option, and the service refuses an empty list.
-    _shown_once(
+    _show_secret_once(
         shell, shell.create_client().webhooks.create(address, events=events or None, model=model)
     )
 
@@ -78,10 +78,10 @@ def create_webhook(shell: Shell, address: str, events: tuple[str, ...], model: s
 def rotate_secret(shell: Shell, webhook: str) -> None:
     """Create a new secret; for a day deliveries are signed with the old one too."""
     client, webhook = _find_webhook(shell, webhook)
-    _shown_once(shell, client.webhooks.rotate(webhook))
+    _show_secret_once(shell, client.webhooks.rotate(webhook))
 
 
-def _shown_once(shell: Shell, made: types.NewWebhook) -> None:
+def _show_secret_once(shell: Shell, made: types.NewWebhook) -> None:
     def show() -> None:
         print_notice(f"Webhook {made.id} for {made.url}. The secret is shown this once:")
         # Alone on standard output, so that a script can store it.

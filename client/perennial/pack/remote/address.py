@@ -37,7 +37,7 @@ def is_address(text: str) -> bool:
     )
 
 
-def address_of(text: str) -> Address:
+def parse_address(text: str) -> Address:
     """Parse an address. Raises PackError unless it is `s3://`, `gs://` or `az://` with bucket and
     prefix.
     """

@@ -6,7 +6,7 @@ from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
 from perennial.pack.images import Image
 from perennial.pack.names import numbered_name, to_nfc, wrong_path
-from perennial.pack.remote.address import Address, address_of
+from perennial.pack.remote.address import Address, parse_address
 from perennial.pack.remote.fetching import (
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
@@ -20,8 +20,8 @@ from perennial.pack.remote.stores import Listed, StoreOptions, open_store
 from perennial.pack.rules.entries import ReadingOptions, RuleError
 from perennial.pack.rules.plan import IGNORED, Plan
 from perennial.pack.rules.tables import MAX_TABLE_BYTES
-from perennial.pack.sources.csv_file import read_given
-from perennial.pack.sources.folder import names_say_all, plan_folder, say_plan
+from perennial.pack.sources.csv_file import read_given_options
+from perennial.pack.sources.folder import are_names_enough, describe_plan, plan_folder
 from perennial.pack.text import format_count, quote_name
 
 _MOST_PAGES = 5000
@@ -67,7 +67,7 @@ class BucketImages(FetchedImages):
             Undecided: one of the options is needed.
             ExtraMissing: a library is needed.
         """
-        self._address: Address = address_of(address)
+        self._address: Address = parse_address(address)
         require_count(max_entries)
         super().__init__(f"{quote_name(str(self._address))}", max_bad)
         self._store = open_store(self._address, StoreOptions(endpoint, profile, anonymous))
@@ -78,7 +78,7 @@ class BucketImages(FetchedImages):
             "classes": classes,
             "max_bad": max_bad,
         }
-        options = read_given(
+        options = read_given_options(
             {
                 **layout_options,
                 "image": image,
@@ -98,8 +98,8 @@ class BucketImages(FetchedImages):
                     plan.classes[number],
                     ("test" if is_test else "train") if plan.has_parts else "",
                 )
-        self.listed = not names_say_all(plan, self.rows)
-        self._said = say_plan(plan, self.listed)
+        self.listed = not are_names_enough(plan, self.rows)
+        self._said = describe_plan(plan, self.listed)
         self.say_what_is_bad()
 
     def _plan_images(

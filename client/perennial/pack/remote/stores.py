@@ -81,7 +81,7 @@ class Store(ABC):
         except FileNotFoundError:
             raise Changed(_GONE) from None
         except self.errors as error:
-            if self._is_changed(error):
+            if self._means_changed(error):
                 raise Changed(_GONE) from error
             raise PackError(
                 f"The object {quote_name(listed.key)} of {quote_name(str(self.address))} cannot be "
@@ -97,7 +97,7 @@ class Store(ABC):
     def _read_first(self, listed: Listed, most: int) -> bytes:
         """Return the first `most` bytes of the listed version."""
 
-    def _is_changed(self, error: Exception) -> bool:
+    def _means_changed(self, error: Exception) -> bool:
         """Return True if an error means that the object has another version now."""
         del error
         return False
@@ -147,7 +147,7 @@ class S3Store(Store):
         content: bytes = self._sync(self._fs.loop, _first_bytes, response["Body"], most)
         return content
 
-    def _is_changed(self, error: Exception) -> bool:
+    def _means_changed(self, error: Exception) -> bool:
         # s3fs raises OSError from botocore's error, and only the latter has the code.
         code = str(
             getattr(error.__cause__ or error, "response", {}).get("Error", {}).get("Code", "")
@@ -257,7 +257,7 @@ class AzureStore(Store):
         content: bytes = await stream.readall()
         return content
 
-    def _is_changed(self, error: Exception) -> bool:
+    def _means_changed(self, error: Exception) -> bool:
         return isinstance(error, self._changes)
 
 

@@ -56,7 +56,7 @@ def looks_like_urls(file: Path) -> bool:
     return first.startswith(("https://", "http://")) or ("url" in cells and "label" in cells)
 
 
-def rows_of(file: Path) -> Iterator[Row]:
+def iterate_url_lines(file: Path) -> Iterator[Row]:
     """Yield the lines of the file. Raises PackError if it cannot be read."""
     try:
         if file.stat().st_size > MAX_LIST_BYTES:
@@ -97,7 +97,7 @@ def rows_of(file: Path) -> Iterator[Row]:
 def _build_row(cells: list[str], columns: list[str], where: str) -> Row:
     cell_by_column = dict(zip(columns, (cell.strip() for cell in cells), strict=False))
     split = cell_by_column.get("split", "")
-    part = parts.part_of(split)
+    part = parts.parse_part(split)
     return Row(
         cell_by_column.get("url", ""),
         cell_by_column.get("label", ""),

@@ -25,7 +25,7 @@ from perennial.pack.remote.fetching import (
 )
 from perennial.pack.remote.https import Fetcher, Unfetchable, https_target
 from perennial.pack.remote.names import is_safe_name
-from perennial.pack.remote.url_list import FORM, UNKNOWN_PART, Row, rows_of
+from perennial.pack.remote.url_list import FORM, UNKNOWN_PART, Row, iterate_url_lines
 from perennial.pack.text import format_count, quote_name
 
 MAX_IMAGE_BYTES = 256 << 20
@@ -91,7 +91,7 @@ class UrlImages(FetchedImages):
         rows: dict[str, Row] = {}
         urls: set[str] = set()
         unlabelled = repeated = 0
-        for row in rows_of(file):
+        for row in iterate_url_lines(file):
             if len(urls) >= max_entries:
                 raise PackError(
                     f"{quote_name(file)} has more than {format_count(max_entries, 'line')}. Send "

@@ -10,11 +10,11 @@ from perennial.pack.rules.entries import ReadingOptions, RuleError
 from perennial.pack.rules.levels import OUTSIDE, Known, Outside, Place, find_levels
 from perennial.pack.rules.names import (
     CSV_NAME,
-    folder_of,
+    get_folder,
     is_image,
     is_no_image,
     normal_label,
-    quote,
+    quote_name,
 )
 from perennial.pack.rules.sentences import format_count
 
@@ -32,9 +32,9 @@ def read_folders(
     ways.
     """
     names, plan = builder.names, builder.plan
-    images = images_of(names, remaining)
+    images = count_images_by_folder(names, remaining)
     if not images:
-        raise _none_found(builder, remaining)
+        raise _build_no_folders_error(builder, remaining)
     levels = find_levels(images, options.class_level, known)
     places = {folder: levels.find_place(folder) for folder in images}
     images_by_class: Counter[str] = Counter()
@@ -42,7 +42,7 @@ def read_folders(
         if isinstance(place, Place):
             images_by_class[place.folder] += images[folder]
     if not images_by_class:
-        raise _none_found(builder, remaining)
+        raise _build_no_folders_error(builder, remaining)
     chosen = Choice(builder, remaining, options, levels, known, images_by_class).decide_labels()
     plan.kind = "split" if levels.parts else "folders"
     plan.has_parts = bool(levels.parts)
@@ -54,7 +54,7 @@ def read_folders(
     is_empty: dict[str, bool] = {}  # folder of a class → whether it has no images so far
     for index in remaining:
         name = names[index]
-        folder = folder_of(name)
+        folder = get_folder(name)
         # Folders without images, such as one of notes, were not counted among `images`.
         if folder and folder not in places:
             places[folder] = levels.find_place(folder)
@@ -74,13 +74,14 @@ def read_folders(
     empty = [folder for folder in sorted(is_empty) if is_empty[folder]]
     plan.notes += left_out.build_notes()
     plan.notes += [
-        f"the folder {quote(folder)} has no images and was ignored" for folder in empty[:MOST_NOTES]
+        f"the folder {quote_name(folder)} has no images and was ignored"
+        for folder in empty[:MOST_NOTES]
     ]
     plan.warnings += levels.warnings
     plan.left_out_warnings += left_out.build_warnings()
 
 
-def images_of(names: Sequence[str], remaining: Iterable[int]) -> Counter[str]:
+def count_images_by_folder(names: Sequence[str], remaining: Iterable[int]) -> Counter[str]:
     """Count the images in each folder by their names.
 
     If no name is that of an image, files that may be images are counted. Only images determine the
@@ -91,7 +92,7 @@ def images_of(names: Sequence[str], remaining: Iterable[int]) -> Counter[str]:
     is_any = False
     for index in remaining:
         name = names[index]
-        folder = folder_of(name)
+        folder = get_folder(name)
         if is_image(name):
             is_any = True
             if folder:
@@ -102,7 +103,7 @@ def images_of(names: Sequence[str], remaining: Iterable[int]) -> Counter[str]:
     return sure if is_any else perhaps
 
 
-def _none_found(builder: Builder, remaining: Sequence[int]) -> RuleError:
+def _build_no_folders_error(builder: Builder, remaining: Sequence[int]) -> RuleError:
     """Return the error for a batch without class folders, with findings and alternatives."""
     names = builder.names
     usual = (
@@ -113,9 +114,9 @@ def _none_found(builder: Builder, remaining: Sequence[int]) -> RuleError:
     label_files_found = label_files.find_label_files(names, remaining)
     remedies, by_names = offer_pattern(names, remaining)
     # The first kind is enough: its advice is the whole message.
-    for kind, files in foreign.kinds_among([names[index] for index in remaining]).items():
+    for kind, files in foreign.group_files_by_kind([names[index] for index in remaining]).items():
         return RuleError(
-            f"{usual} {quote(names[remaining[files[0]]])} is {kind.description}. {kind.advice}."
+            f"{usual} {quote_name(names[remaining[files[0]]])} is {kind.description}. {kind.advice}."
         )
     if builder.plan.left_out_warnings:
         usual = f"{usual} {' '.join(builder.plan.left_out_warnings)}"
@@ -171,7 +172,7 @@ class _LeftOut:
         )
         folders = sorted(self._files_by_top.items())[: MOST_NOTES - len(notes)]
         return notes + [
-            f"{format_count(number, 'file')} in the folder {quote(top)} ignored"
+            f"{format_count(number, 'file')} in the folder {quote_name(top)} ignored"
             for top, number in folders
         ]
 
@@ -188,7 +189,7 @@ class _LeftOut:
         # Plus drops the folders without images.
         tally = +self._images_by_top
         if tally:
-            tops = ", ".join(quote(top) for top in sorted(tally)[:MOST_NOTES])
+            tops = ", ".join(quote_name(top) for top in sorted(tally)[:MOST_NOTES])
             sentences.append(
                 f"{format_count(sum(tally.values()), 'image')} in {tops} left out: beside a folder "
                 f"called train only test and "
@@ -202,6 +203,6 @@ class _LeftOut:
                 else f"and {format_count(number - 1, 'other file')} are each {kind.description}"
             )
             sentences.append(
-                f"{quote(self._first[kind])} {description}, and left out. {kind.advice}."
+                f"{quote_name(self._first[kind])} {description}, and left out. {kind.advice}."
             )
         return sentences

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from perennial.pack.rules.builder import IGNORED, Builder
-from perennial.pack.rules.by_folders import images_of
+from perennial.pack.rules.by_folders import count_images_by_folder
 from perennial.pack.rules.entries import ReadingOptions, RuleError
 from perennial.pack.rules.levels import Place, find_levels
-from perennial.pack.rules.names import CSV_NAME, is_image, is_no_image, quote
+from perennial.pack.rules.names import CSV_NAME, is_image, is_no_image, quote_name
 from perennial.pack.rules.sentences import format_count
 from perennial.pack.rules.tables import FoundTable, held_out_parts, resolve_rows
 from perennial.pack.rules.words import is_container
@@ -54,7 +54,7 @@ def choose_table(
 
 def _are_classes(names: Sequence[str], remaining: Sequence[int], options: ReadingOptions) -> bool:
     """Return whether folders are clearly classes: several, and not all named like containers."""
-    images = images_of(names, remaining)
+    images = count_images_by_folder(names, remaining)
     if not images:
         return False
     try:
@@ -112,7 +112,7 @@ def read_table(
             images_lost += is_image(names[index])
     if images_lost and table_name:
         plan.left_out_warnings.append(
-            f"{format_count(images_lost, 'image')} left out, which {quote(table_name)} gives no "
+            f"{format_count(images_lost, 'image')} left out, which {quote_name(table_name)} gives no "
             f"label."
         )
     if unlisted and table_name:

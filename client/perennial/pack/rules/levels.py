@@ -14,9 +14,9 @@ from typing import NamedTuple
 from perennial.pack.rules import parts as part_rules
 from perennial.pack.rules.builder import MOST_NOTES
 from perennial.pack.rules.entries import Remedy, RuleError
-from perennial.pack.rules.names import normal_label, quote
+from perennial.pack.rules.names import normal_label, quote_name
 from perennial.pack.rules.sentences import format_count, format_names, format_tally
-from perennial.pack.rules.words import are_batches, is_container, is_date, part_of
+from perennial.pack.rules.words import are_batches, is_container, is_date, parse_part_of_folder
 
 Known = Callable[[], Collection[str]]
 """Function that returns the labels known to the model, called only if they may decide."""
@@ -134,7 +134,7 @@ class _Finder:
 
     def find(self, rows: Rows) -> None:
         rows = self._pass_wrapping(rows, may_have_parts=True)
-        parts = {} if self._is_done else part_rules.parts_among(names for names, _ in rows)
+        parts = {} if self._is_done else part_rules.find_folder_parts(names for names, _ in rows)
         if parts:
             rows = self._pass_wrapping(self._pass_parts(rows, parts), may_have_parts=False)
         while not self._is_done and rows:
@@ -157,7 +157,7 @@ class _Finder:
             if has_direct_images and not has_parts and not (is_container(top) and len(subs) > 1):
                 break
             # A lone `train` or `test` is the part itself, which `parts_among` reads.
-            if may_have_parts and part_of(top) and not has_parts:
+            if may_have_parts and parse_part_of_folder(top) and not has_parts:
                 break
             if not may_have_parts and not is_container(top) and not _has_branching_level(below):
                 break  # after a part or a date, class folders must follow
@@ -211,10 +211,10 @@ class _Finder:
             if top not in parts:
                 reason = (
                     "which has no class folders"
-                    if part_of(top)
+                    if parse_part_of_folder(top)
                     else "which is no part of the batch"
                 )
-                return Outside(f"in the folder {quote(top)}, {reason}", top)
+                return Outside(f"in the folder {quote_name(top)}, {reason}", top)
             way.at, way.top, way.part = way.at + 1, top, parts[top]
             return next((wrong for name in inner[top] if (wrong := way.pass_by(name))), None)
 
@@ -247,7 +247,7 @@ class _Finder:
             subject = (
                 f"the folders {format_names(sorted(uppers), 3)} were"
                 if len(uppers) > 1
-                else f"the folder {quote(min(uppers))} was"
+                else f"the folder {quote_name(min(uppers))} was"
             )
             kind = "dates" if is_dates else "batches"
             self.levels.notes.append(
@@ -287,7 +287,7 @@ class _Finder:
         if max(Counter(upper for upper, _ in pairs).values()) == 1 or (direct and len(uppers) > 1):
             return True
         if all(is_container(name) or is_date(name) for name in lowers) or are_batches(lowers):
-            parts = [name for name in sorted(lowers) if part_of(name)]
+            parts = [name for name in sorted(lowers) if parse_part_of_folder(name)]
             sentence = (
                 f"the folders {format_names(sorted(lowers), 3)} belong to the classes of the "
                 f"folders that they lie in"
@@ -362,7 +362,8 @@ def _has_parts(rows: Rows) -> bool:
     """
     folders = [names for names, _ in rows]
     return part_rules.has_training_part(folders) or (
-        all(part_of(names[0]) for names in folders) and any(len(names) > 1 for names in folders)
+        all(parse_part_of_folder(names[0]) for names in folders)
+        and any(len(names) > 1 for names in folders)
     )
 
 

@@ -12,8 +12,14 @@ part only.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from perennial.pack.rules.entries import RuleError
-from perennial.pack.rules.names import quote
-from perennial.pack.rules.words import TEST, TRAINING, VALIDATION, alike_parts, part_of
+from perennial.pack.rules.names import quote_name
+from perennial.pack.rules.words import (
+    TEST,
+    TRAINING,
+    VALIDATION,
+    find_alike_parts,
+    parse_part_of_folder,
+)
 
 _INSTEAD = (
     "Put what is to be learned in train/<class>/… beside it, or, if nothing is to be held out, "
@@ -23,10 +29,10 @@ _INSTEAD = (
 
 def has_training_part(folders: Iterable[Sequence[str]]) -> bool:
     """Return whether folders, given as names from the top, include a `train/<class>`."""
-    return any(len(names) > 1 and part_of(names[0]) == TRAINING for names in folders)
+    return any(len(names) > 1 and parse_part_of_folder(names[0]) == TRAINING for names in folders)
 
 
-def parts_among(folders: Iterable[Sequence[str]]) -> dict[str, str]:
+def find_folder_parts(folders: Iterable[Sequence[str]]) -> dict[str, str]:
     """Return top folder → its part; empty if the top folders are classes.
 
     Raises RuleError if images that look held out would be learned: in a test or validation part
@@ -38,7 +44,7 @@ def parts_among(folders: Iterable[Sequence[str]]) -> dict[str, str]:
     for top, *below in folders:
         if below:
             folders_with_folders.add(top)
-        part = part_of(top)
+        part = parse_part_of_folder(top)
         if part is None:
             other_folders.add(top)
         elif below:
@@ -46,11 +52,11 @@ def parts_among(folders: Iterable[Sequence[str]]) -> dict[str, str]:
         # A `train` without class folders is no part, but the advice in `_refuse_part` names it.
         elif part == TRAINING:
             classes_in.setdefault(top, set())
-    parts = {top: part_of(top) or "" for top, classes in classes_in.items() if classes}
+    parts = {top: parse_part_of_folder(top) or "" for top, classes in classes_in.items() if classes}
     if TRAINING in parts.values():
         return parts
     # Only folders with class folders in them: `seg_train` with images alone is a class.
-    parts_by_word = alike_parts(other_folders & folders_with_folders)
+    parts_by_word = find_alike_parts(other_folders & folders_with_folders)
     if parts_by_word and not parts:
         return parts_by_word
     for top, part in sorted(parts.items()):
@@ -66,11 +72,11 @@ def _refuse_part(
     other_folders: Collection[str],
 ) -> None:
     finding = (
-        f"The batch has a {part} part, the folder {quote(top)} with class folders in it, but "
+        f"The batch has a {part} part, the folder {quote_name(top)} with class folders in it, but "
         f"no training images"
     )
     if len(classes_in) > len(parts):
-        flat = quote(min(set(classes_in) - set(parts)))
+        flat = quote_name(min(set(classes_in) - set(parts)))
         raise RuleError(
             f"{finding}: the folder {flat} has no class folders. Put its images in some."
         )
@@ -81,8 +87,8 @@ def _refuse_part(
     }
     if shared_names:
         raise RuleError(
-            f"{finding}: the class {quote(min(shared_names))} is in it and beside it. Put the "
-            f"class folders beside {quote(top)} in a folder called train."
+            f"{finding}: the class {quote_name(min(shared_names))} is in it and beside it. Put the "
+            f"class folders beside {quote_name(top)} in a folder called train."
         )
 
 
@@ -94,11 +100,7 @@ def is_held_out(part: str, parts: Iterable[str]) -> bool:
 def describe_part(folder: str, part: str, parts: Collection[str]) -> str:
     """Return a sentence for the report about how a folder was used."""
     if part != VALIDATION:
-        return f"the folder {quote(folder)} was taken as the {part} part"
+        return f"the folder {quote_name(folder)} was taken as the {part} part"
     if is_held_out(part, parts):
-        return (
-            f"the folder {quote(folder)} was taken as the test part, since there is no test folder"
-        )
-    return (
-        f"the folder {quote(folder)} was added to the training part, since there is a test folder"
-    )
+        return f"the folder {quote_name(folder)} was taken as the test part, since there is no test folder"
+    return f"the folder {quote_name(folder)} was added to the training part, since there is a test folder"

@@ -16,7 +16,7 @@ __all__ = [
     "IGNORED",
     "LEFT_BEHIND",
     "Plan",
-    "no_known",
+    "get_no_labels",
     "plan_batch",
     "plan_table",
     "require_training",
@@ -26,7 +26,7 @@ Read = Callable[[int], bytes]
 """Function that returns the bytes of a file by its number; its exceptions are passed on."""
 
 
-def no_known() -> Collection[str]:
+def get_no_labels() -> Collection[str]:
     """Return no labels, for a model that knows none, or without a model."""
     return ()
 
@@ -35,7 +35,7 @@ def plan_batch(
     names: Sequence[str],
     options: ReadingOptions,
     read: Read,
-    known_classes: Known = no_known,
+    known_classes: Known = get_no_labels,
     *,
     most_entries: int = MOST_ENTRIES,
 ) -> Plan:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from perennial.pack.rules.names import quote
+from perennial.pack.rules.names import quote_name
 
 _LISTED = 5
 _SHORT = 30
@@ -18,11 +18,13 @@ def format_names(names: Iterable[str], most: int = _LISTED) -> str:
     """Return the first names, quoted, and the number of further ones."""
     names = list(names)
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(quote(name) for name in names[:most]) + more
+    return ", ".join(quote_name(name) for name in names[:most]) + more
 
 
 def format_tally(numbers: Mapping[str, int], most: int = _LISTED) -> str:
     """Return the first names with their numbers: `“cat” 20, “dog” 12 and 3 more`."""
     names = sorted(numbers)
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(f"{quote(name, _SHORT)} {numbers[name]:,}" for name in names[:most]) + more
+    return (
+        ", ".join(f"{quote_name(name, _SHORT)} {numbers[name]:,}" for name in names[:most]) + more
+    )

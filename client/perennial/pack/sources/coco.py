@@ -45,7 +45,7 @@ def open_coco(
     folder = source if source.is_dir() else _find_top_folder(source)
     root = Root(folder, allow_outside)
     files = (
-        annotations_among(root, root.walk())
+        find_annotation_files(root, root.walk())
         if source.is_dir()
         else [source.relative_to(folder).as_posix()]
     )
@@ -53,7 +53,7 @@ def open_coco(
         raise PackError(
             f"The folder {quote_name(folder)} has no JSON file with {', '.join(_KEYS)}."
         )
-    part_by_file = dict(zip(files, parts.parts_of(files), strict=True))
+    part_by_file = dict(zip(files, parts.find_file_parts(files), strict=True))
     as_taken = parts.map_to_split(part_by_file.values(), quote_name(source))
     images_root = root if images is None else Root(Path(images), allow_outside)
     origin = f"{format_count(len(files), 'COCO file')} in {quote_name(source.name)}"
@@ -83,7 +83,7 @@ def _find_top_folder(file: Path) -> Path:
     return file.parent.parent if file.parent.name == "annotations" else file.parent
 
 
-def annotations_among(root: Root, names: Iterable[str]) -> list[str]:
+def find_annotation_files(root: Root, names: Iterable[str]) -> list[str]:
     """Return the COCO annotation files among a folder's files, at most two folders deep.
 
     Files with keypoints or captions are left out.

@@ -53,7 +53,7 @@ class TableImages(FileImages):
         """
         super().__init__(f"the list {quote_name(source.name)}", source.parent)
         root = Root(source.parent, allow_outside)
-        options = read_given(
+        options = read_given_options(
             {"image": image, "label": label, "max_bad": max_bad, "table": source.name}
         )
         images = _DiskNames(root)
@@ -79,7 +79,7 @@ class TableImages(FileImages):
             for n, row in resolved.placed
         )
         add_rows(self, rows, root)
-        self.warnings += say_left_out([*resolved.bad, *resolved.unlabelled])
+        self.warnings += describe_left_out([*resolved.bad, *resolved.unlabelled])
 
 
 class _DiskNames(ImageNames):
@@ -154,7 +154,7 @@ def _may_be_image(path: str) -> bool:
     return not (is_junk(path) or is_no_image(path) or is_table_name(path))
 
 
-def read_given(options: Mapping[str, object]) -> ReadingOptions:
+def read_given_options(options: Mapping[str, object]) -> ReadingOptions:
     """Return reading options from a program or a command line. Raises PackError."""
     try:
         return read_options(option_texts(options))
@@ -177,7 +177,7 @@ def read_table(file: Path) -> bytes:
     return data
 
 
-def say_left_out(entries: Sequence[BadEntry]) -> list[str]:
+def describe_left_out(entries: Sequence[BadEntry]) -> list[str]:
     """Return a sentence about entries left out: how many, and the first ones."""
     if not entries:
         return []

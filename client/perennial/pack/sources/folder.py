@@ -15,7 +15,12 @@ from perennial.pack.name_patterns import match_table
 from perennial.pack.names import to_nfc, wrong_path
 from perennial.pack.rules.entries import ReadingOptions, RuleError
 from perennial.pack.rules.plan import IGNORED, LEFT_BEHIND, Plan, Read, plan_batch, plan_table
-from perennial.pack.sources.csv_file import MOST_ENTRIES, read_given, read_table, say_left_out
+from perennial.pack.sources.csv_file import (
+    MOST_ENTRIES,
+    describe_left_out,
+    read_given_options,
+    read_table,
+)
 from perennial.pack.text import format_count, format_names, quote_name
 
 _EXAMPLES = 3
@@ -65,7 +70,7 @@ class FolderImages(FileImages):
             "classes": classes,
             "max_bad": max_bad,
         }
-        options = read_given(
+        options = read_given_options(
             {
                 **layout_options,
                 "image": image,
@@ -92,8 +97,8 @@ class FolderImages(FileImages):
                 )
         # The service composes names, and would see the same name twice.
         _refuse_twins([row.name for row in self.rows])
-        self.listed = not names_say_all(plan, self.rows)
-        self.warnings += say_plan(plan, self.listed)
+        self.listed = not are_names_enough(plan, self.rows)
+        self.warnings += describe_plan(plan, self.listed)
         if root.hidden:
             self.warnings.append(
                 f"{format_count(len(root.hidden), 'hidden folder')} left out: "
@@ -139,7 +144,7 @@ def plan_folder(
         raise (Undecided if error.remedies else PackError)(f"{where}: {error}") from error
 
 
-def names_say_all(plan: Plan, rows: Sequence[Image]) -> bool:
+def are_names_enough(plan: Plan, rows: Sequence[Image]) -> bool:
     """Return True if the service derives the same classes and parts from the sent names alone."""
     # Labels from a table, an option or a pattern are nowhere in the names.
     if plan.kind not in ("folders", "split"):
@@ -154,7 +159,7 @@ def names_say_all(plan: Plan, rows: Sequence[Image]) -> bool:
     )
 
 
-def say_plan(plan: Plan, is_listed: bool) -> list[str]:
+def describe_plan(plan: Plan, is_listed: bool) -> list[str]:
     """Return sentences about files left out and warnings.
 
     Args:
@@ -168,7 +173,7 @@ def say_plan(plan: Plan, is_listed: bool) -> list[str]:
             named = f": {format_names(examples)}{more}" if examples else ""
             sentences.append(f"{format_count(number, 'file')} left out ({reason}){named}.")
     sentences += plan.warnings
-    sentences += say_left_out(plan.bad_entries)
+    sentences += describe_left_out(plan.bad_entries)
     if is_listed:
         sentences += [
             f"{note[0].upper()}{note[1:]}." for note in plan.notes if "ignored" not in note

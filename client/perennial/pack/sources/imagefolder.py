@@ -38,13 +38,13 @@ class MetadataImages(FileImages):
         """
         super().__init__(f"the imagefolder {quote_name(folder.name or folder)}", folder)
         root = Root(folder, allow_outside)
-        files = metadata_among(root.walk())
+        files = find_metadata_files(root.walk())
         if not files:
             raise PackError(f"The folder {quote_name(folder)} has no {' or '.join(METADATA)}.")
         bad = BadEntries(self.origin, max_bad)
         self._unlabelled = 0
         rows_with_parts = [
-            (row, parts.part_in(row[0].partition("/")[0]))
+            (row, parts.find_part_in_name(row[0].partition("/")[0]))
             for file in files
             for row in self._rows_of(root, file, label, bad)
         ]
@@ -118,7 +118,7 @@ def _format_label(value: object) -> str:
     return str(int(value)) if isinstance(value, float) else str(value)
 
 
-def metadata_among(names: Iterable[str]) -> list[str]:
+def find_metadata_files(names: Iterable[str]) -> list[str]:
     """Return the metadata files among a folder's files."""
     return [name for name in names if name.rpartition("/")[2] in METADATA]
 

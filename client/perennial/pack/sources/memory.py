@@ -35,7 +35,7 @@ class MappedImages(Images):
         wrong = [
             key
             for key in source
-            if (key in nested) != bool(nested) or (nested and not parts.part_of(str(key)))
+            if (key in nested) != bool(nested) or (nested and not parts.parse_part(str(key)))
         ]
         if wrong or not source:
             raise PackError(
@@ -47,7 +47,7 @@ class MappedImages(Images):
                     else "; this one is empty."
                 )
             )
-        as_taken = parts.map_to_split({parts.part_of(str(key)) for key in nested}, "The mapping")
+        as_taken = parts.map_to_split({parts.parse_part(str(key)) for key in nested}, "The mapping")
         # Sorted, so that the order of the mapping does not change the bytes.
         for key in sorted(source):
             classes = source[key]
@@ -55,7 +55,7 @@ class MappedImages(Images):
                 self._add_images(str(key), classes, "")
                 continue
             for label in sorted(classes):
-                self._add_images(str(label), classes[label], as_taken[parts.part_of(key)])
+                self._add_images(str(label), classes[label], as_taken[parts.parse_part(key)])
         if not self.rows:
             raise PackError("The mapping has no images.")
 

@@ -21,7 +21,7 @@ from perennial.pack.images import Image, Images
 from perennial.pack.labels import normal_label
 from perennial.pack.names import numbered_name
 from perennial.pack.sources.numbers import ClassNames
-from perennial.pack.sources.parquet_columns import Columns, columns_of
+from perennial.pack.sources.parquet_columns import Columns, find_image_and_label_columns
 from perennial.pack.text import format_count, quote_name
 
 SUFFIX = ".parquet"
@@ -70,18 +70,20 @@ class ParquetImages(Images):
         self._parquet = import_optional("pyarrow.parquet", "A parquet file")
         folder = source if source.is_dir() else source.parent
         root = Root(folder, allow_outside)
-        files = parquet_among(root.walk()) if source.is_dir() else [source.name]
+        files = find_parquet_files(root.walk()) if source.is_dir() else [source.name]
         super().__init__(f"{format_count(len(files), 'parquet file')} in {quote_name(source.name)}")
         self._files = [root.resolve_path(file) for file in files]
         self._seen, self._columns = Seen(), list[Columns]()
         self._bad = BadEntries(self.origin, max_bad)
         self._rows_of: list[array[int]] = []  # for each file, the rows that have a label
         self._unlabelled = 0
-        part_of = parts.parts_of(files)
+        part_of = parts.find_file_parts(files)
         for number, path in enumerate(self._files):
             self._seen.add(path)
             with self._open_file(number) as file:
-                self._columns.append(columns_of(file.schema_arrow, path, image, label))
+                self._columns.append(
+                    find_image_and_label_columns(file.schema_arrow, path, image, label)
+                )
                 self._list_rows(file, number, part_of[number])
         # After all files: only parts with labelled rows decide how the batch is split.
         parts_present = {row.part for row in self.rows}
@@ -222,6 +224,6 @@ def _require_small(metadata: Any, path: str) -> None:
                 )
 
 
-def parquet_among(names: Iterable[str]) -> list[str]:
+def find_parquet_files(names: Iterable[str]) -> list[str]:
     """Return the parquet files among a folder's files, by suffix."""
     return [name for name in names if name.endswith(SUFFIX)]

@@ -74,7 +74,9 @@ class Columns:
         return classes.find_name(label if isinstance(label, int) else str(label), where)
 
 
-def columns_of(schema: Any, path: str, image: str | None, label: str | None) -> Columns:
+def find_image_and_label_columns(
+    schema: Any, path: str, image: str | None, label: str | None
+) -> Columns:
     """Return the columns of image and label. Raises PackError that lists the existing columns."""
     types = import_optional("pyarrow", "A parquet file").types
     features = _read_features(schema)

@@ -66,7 +66,7 @@ class ShardImages(Images):
         """
         folder = source if source.is_dir() else source.parent
         root = Root(folder, allow_outside)
-        shards = shards_among(root.walk()) if source.is_dir() else [source.name]
+        shards = find_shards(root.walk()) if source.is_dir() else [source.name]
         super().__init__(
             f"{format_count(len(shards), 'WebDataset shard')} in {quote_name(source.name)}"
         )
@@ -76,11 +76,11 @@ class ShardImages(Images):
         self._without: list[str] = []
         self._bad = BadEntries(self.origin, max_bad)
         classes = ClassNames(*_class_names(folder, names))
-        part_of = parts.parts_of(shards)
+        part_of = parts.find_file_parts(shards)
         as_taken = parts.map_to_split(part_of, quote_name(source))
         for number, part in enumerate(part_of):
             self._seen.add(self._shards[number])
-            for sample in samples_of(self._shards[number]):
+            for sample in read_samples(self._shards[number]):
                 self._add_sample(sample, number, as_taken[part], classes)
         self.warnings = self._bad.check_share(len(self.rows))
         if not self.rows:
@@ -135,7 +135,7 @@ class ShardImages(Images):
                 self._seen.require_unchanged(shard, path, plain.fileno())
 
 
-def shards_among(names: Iterable[str]) -> list[str]:
+def find_shards(names: Iterable[str]) -> list[str]:
     """Return the shards among a folder's files, by suffix."""
     return [name for name in names if name.endswith(SHARD_SUFFIXES) and not is_junk(name)]
 
@@ -143,13 +143,13 @@ def shards_among(names: Iterable[str]) -> list[str]:
 def looks_like_shard(path: str) -> bool:
     """Return True if one of a tar's first samples has an image and a label."""
     try:
-        first = list(islice(samples_of(path), _LOOKED_AT))
+        first = list(islice(read_samples(path), _LOOKED_AT))
     except PackError:
         return False
     return any(sample.image and sample.label is not None for sample in first)
 
 
-def samples_of(path: str) -> Iterator[Sample]:
+def read_samples(path: str) -> Iterator[Sample]:
     """Yield the samples of a shard, and a bad sample for each damaged header.
 
     Concatenated tars in one file are read one after another.
@@ -162,7 +162,7 @@ def samples_of(path: str) -> Iterator[Sample]:
             at: int | None = 0
             while at is not None:
                 file.seek(at)
-                end = yield from _samples_of_tar(file, path)
+                end = yield from _read_tar_samples(file, path)
                 at = yield from _next_tar(file, end, path)
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise PackError(f"The shard {quote_name(path)} is damaged, or no tar: {error}.") from error
@@ -171,7 +171,7 @@ def samples_of(path: str) -> Iterator[Sample]:
 _Bytes = IO[bytes] | gzip.GzipFile
 
 
-def _samples_of_tar(file: _Bytes, path: str) -> Generator[Sample, None, int]:
+def _read_tar_samples(file: _Bytes, path: str) -> Generator[Sample, None, int]:
     """Yield the samples of the tar at the current position; return its end."""
     current: Sample | None = None
     # Never compressed here: `_open_shard` has unpacked it already.

@@ -38,7 +38,7 @@ def open_yolo(
         PackError: the data set cannot be used, or too many entries are bad.
     """
     options = BoxOptions(whole, boxes, max_bad).validate()
-    files = yaml_in(source) if source.is_dir() else [source]
+    files = find_yaml_files(source) if source.is_dir() else [source]
     if len(files) != 1:
         problem = f"several: {format_names([file.name for file in files])}" if files else "none"
         raise PackError(
@@ -78,10 +78,10 @@ def _find_part_images(
     for part in _PARTS:
         for place in _find_places(root, document, part, file):
             for image in _list_images(root, place, file):
-                yield image, parts.part_of(part)
+                yield image, parts.parse_part(part)
 
 
-def yaml_in(folder: Path) -> list[Path]:
+def find_yaml_files(folder: Path) -> list[Path]:
     """Return the files of a folder that look like a data.yaml."""
     candidates = sorted(
         path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file()

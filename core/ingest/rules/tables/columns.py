@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from core.ingest.rules.entries import ReadingOptions, Remedy, RuleError
-from core.ingest.rules.names import quote
+from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.images import ImageNames
 from core.ingest.rules.tables.records import SAMPLE, Records
-from core.ingest.rules.tables.values import part_of
+from core.ingest.rules.tables.values import parse_part_word
 from core.ingest.rules.tables.words import list_columns, write_value
 
 _IMAGE_WORDS = (
@@ -75,14 +75,14 @@ def choose_columns(
     Raises NotLabels, and RuleError if several columns fit; the message names them and the option.
     """
     sample = records.sample()
-    image, sample_images = _image_column(records, options, sample, find)
+    image, sample_images = _find_image_column(records, options, sample, find)
     if image < 0:
         # A table that is meant must not be passed over because its names are wrong.
-        image = _by_word(records) if is_own else -1
+        image = _find_column_by_word(records) if is_own else -1
     if image < 0:
         raise NotLabels
-    part = _part_column(records, sample, {image})
-    label = _label_column(
+    part = _find_part_column(records, sample, {image})
+    label = _find_label_column(
         records,
         options,
         sample,
@@ -105,7 +105,7 @@ def named_column(records: Records, name: str) -> int:
     return lower.index(name.lower()) if lower.count(name.lower()) == 1 else -1
 
 
-def _image_column(
+def _find_image_column(
     records: Records, options: ReadingOptions, sample: list[Sequence[object]], find: Find
 ) -> tuple[int, list[int]]:
     """Return the column with the most images and the image of each sampled row; -1 without any.
@@ -118,7 +118,7 @@ def _image_column(
         raise NotLabels
     best, best_found, best_key = -1, list[int](), (0, 0)
     candidates: list[tuple[int, list[int]]] = []
-    for at in _with_endings(records, sample) if chosen < 0 else [chosen]:
+    for at in _find_columns_with_endings(records, sample) if chosen < 0 else [chosen]:
         row_images = [_find_image(row[at], find) for row in sample]
         different = len({i for i in row_images if i >= 0})
         if not different:
@@ -142,7 +142,7 @@ def _image_column(
     return best, best_found
 
 
-def _by_word(records: Records) -> int:
+def _find_column_by_word(records: Records) -> int:
     """Return the column named like one of images, beside one named like labels; -1 for none."""
     image_columns = [at for at, column in enumerate(records.columns) if is_image_word(column)]
     has_labels = any(_is_label_word(column) for column in records.columns)
@@ -153,7 +153,7 @@ def _by_word(records: Records) -> int:
     )
 
 
-def _with_endings(records: Records, sample: list[Sequence[object]]) -> list[int]:
+def _find_columns_with_endings(records: Records, sample: list[Sequence[object]]) -> list[int]:
     """Return the columns that may contain images.
 
     If some have values with the ending of an image, only those are returned.
@@ -214,11 +214,11 @@ def _is_label_word(column: str) -> bool:
     )
 
 
-def _part_column(records: Records, sample: list[Sequence[object]], excluded: set[int]) -> int:
+def _find_part_column(records: Records, sample: list[Sequence[object]], excluded: set[int]) -> int:
     for at, column in enumerate(records.columns):
         word = _normalise_column(column)
         if at not in excluded and (word in _PART_WORDS or f"{word}s" in _PART_WORDS):
-            words = [part_of(str(row[at] or "")) for row in sample]
+            words = [parse_part_word(str(row[at] or "")) for row in sample]
             is_of_parts = sum(word is not None for word in words) * 2 >= len(words)
             # A column `split` cannot mean anything else.
             if words and (is_of_parts or word == "split"):
@@ -226,7 +226,7 @@ def _part_column(records: Records, sample: list[Sequence[object]], excluded: set
     return -1
 
 
-def _label_column(
+def _find_label_column(
     records: Records,
     options: ReadingOptions,
     sample: list[Sequence[object]],
@@ -252,7 +252,7 @@ def _label_column(
     if are_few and not named:
         raise NotLabels
     if len(named) > 1:
-        fitting = _without_codes(fitting, sample)
+        fitting = _prefer_word_column(fitting, sample)
     if len(fitting) > 1 or not named:
         folder_columns = [at for at in fitting if _are_folders(at, sample, folders)]
         # Columns that all repeat the folder are equal, so any of them will do.
@@ -266,7 +266,7 @@ def _label_column(
     return label
 
 
-def _without_codes(columns: list[int], sample: list[Sequence[object]]) -> list[int]:
+def _prefer_word_column(columns: list[int], sample: list[Sequence[object]]) -> list[int]:
     """Return the first column with words, if all columns are equivalent.
 
     Examples are `class_id` and `class_name`. If the columns are not equivalent, all are returned.
@@ -306,20 +306,21 @@ def _refuse_unlikely(
     )
     if len(sample) >= _FEW and len({str(row[label]) for row in sample}) == len(sample):
         raise RuleError(
-            f"The column {quote(name)} of {quote(file)} differs in each row. {settles}.", "labels"
+            f"The column {quote_name(name)} of {quote_name(file)} differs in each row. {settles}.",
+            "labels",
         )
     if records.header and _normalise_column(name) in _DETAIL_WORDS:
         raise RuleError(
-            f"The column {quote(name)} of {quote(file)} seems to tell of the files, and not of "
+            f"The column {quote_name(name)} of {quote_name(file)} seems to tell of the files, and not of "
             f"what they show. {settles}.",
             "labels",
         )
     if (
         records.header
-        and len({folder for folder in folders if folder and part_of(folder) is None}) > 1
+        and len({folder for folder in folders if folder and parse_part_word(folder) is None}) > 1
     ):
         raise RuleError(
-            f"{quote(file)} names images that lie in several folders, and its column {quote(name)} "
+            f"{quote_name(file)} names images that lie in several folders, and its column {quote_name(name)} "
             f"says something else. "
             f"{settles}.",
             "labels",
@@ -332,7 +333,7 @@ def _refuse_measures(records: Records, label: int, sample: list[Sequence[object]
     if len(values) > max(2, len(sample) // 2) and sum(map(_is_decimal, values)) > len(values) // 2:
         name = records.columns[label]
         raise RuleError(
-            f"The column {quote(name)} of {quote(records.file.name)} has numbers with decimals, "
+            f"The column {quote_name(name)} of {quote_name(records.file.name)} has numbers with decimals, "
             f"nearly each another: classes are learned, and no numbers. If each is a class, say -o "
             f"label={write_value(name)}.",
             "labels",
@@ -347,11 +348,11 @@ def _is_decimal(text: str) -> bool:
 def _build_error(records: Records, names: list[str], kind: str, option: str) -> RuleError:
     example = write_value(names[0])
     return RuleError(
-        f"{quote(records.file.name)} has several columns that may be the one {kind}: "
+        f"{quote_name(records.file.name)} has several columns that may be the one {kind}: "
         f"{list_columns(names)}. Say which with -o {option}={example} (?{option}={example}).",
         "labels",
         [
-            Remedy(option, name, f"Take {quote(name)} as the column {kind}")
+            Remedy(option, name, f"Take {quote_name(name)} as the column {kind}")
             for name in names[:_MOST_REMEDIES]
         ],
     )

@@ -11,9 +11,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from core.ingest.rules.entries import RuleError
-from core.ingest.rules.names import quote
+from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.found import Rows
-from core.ingest.rules.tables.values import part_above
+from core.ingest.rules.tables.values import find_part_in_folders
 
 TITLE = "labels in the names of files"
 TEACHABLE_MACHINE = "Teachable Machine"
@@ -70,7 +70,7 @@ def read_pattern(text: str) -> Pattern:
     pieces = [piece for piece in _FIELD.split(text) if piece]
     if pieces.count("{label}") != 1:
         raise RuleError(
-            f"names_pattern is {quote(text)}; it must have {{label}} in it once, {example}. "
+            f"names_pattern is {quote_name(text)}; it must have {{label}} in it once, {example}. "
             "Regular expressions are read by the command line and the Python client, for folders.",
             "labels",
         )
@@ -81,19 +81,19 @@ def read_pattern(text: str) -> Pattern:
         "{" in p or "}" in p for p in pieces if not _FIELD.fullmatch(p)
     ):
         raise RuleError(
-            f"names_pattern is {quote(text)}; its fields are {{label}}, {{number}} and, once, "
+            f"names_pattern is {quote_name(text)}; its fields are {{label}}, {{number}} and, once, "
             f"{{any}}, {example}.",
             "labels",
         )
     if (
         # Anything right beside the label would leave open where the label ends.
-        _is_open(before[-1:], "{any}")
-        or _is_open(after[-1:], "{any}")
-        or _is_double(before)
-        or _is_double(after)
+        _is_open_field(before[-1:], "{any}")
+        or _is_open_field(after[-1:], "{any}")
+        or _has_adjacent_fields(before)
+        or _has_adjacent_fields(after)
     ):
         raise RuleError(
-            f"names_pattern is {quote(text)}; fields must have text between them, {example}.",
+            f"names_pattern is {quote_name(text)}; fields must have text between them, {example}.",
             "labels",
         )
     return Pattern(before, after)
@@ -109,14 +109,14 @@ def label_images(pattern: Pattern, names: Sequence[str], images: Iterable[int], 
             rows.add(
                 names[i],
                 label,
-                f"the name {quote(names[i])}",
-                part_above(names[i], folders.count("/") + 1),
+                f"the name {quote_name(names[i])}",
+                find_part_in_folders(names[i], folders.count("/") + 1),
             )
         else:
             rows.add_bad(names[i], "does not fit the pattern of names")
 
 
-def teachable_machine(names: Sequence[str], images: Sequence[int]) -> Pattern | None:
+def find_teachable_machine_pattern(names: Sequence[str], images: Sequence[int]) -> Pattern | None:
     """Return the pattern of Teachable Machine's samples if nearly all images have such names."""
     with_mark = sum("-!-" in names[i] for i in images)
     return read_pattern(_TEACHABLE) if images and with_mark >= _FITS * len(images) else None
@@ -143,11 +143,11 @@ def suggest_pattern(names: Sequence[str], images: Sequence[int]) -> str:
     return ""
 
 
-def _is_open(last: tuple[str, ...], field: str) -> bool:
+def _is_open_field(last: tuple[str, ...], field: str) -> bool:
     return last == (field,)
 
 
-def _is_double(pieces: tuple[str, ...]) -> bool:
+def _has_adjacent_fields(pieces: tuple[str, ...]) -> bool:
     return any(a.startswith("{") and b.startswith("{") for a, b in pairwise(pieces))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from core.ingest.rules.entries import BadEntry, Part, RuleError, TableRow
-from core.ingest.rules.names import quote
+from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.values import Labels
 
 MAX_TABLE_BYTES = 32 << 20
@@ -62,7 +62,7 @@ class FoundTable:
         if not self.names:
             return f"The batch ({self.kind})"
         more = f" and {len(self.names) - 1} more" if len(self.names) > 1 else ""
-        return f"{quote(self.names[0])}{more} ({self.kind})"
+        return f"{quote_name(self.names[0])}{more} ({self.kind})"
 
 
 class Rows:
@@ -101,7 +101,7 @@ class Rows:
             return self.add_bad(where, read.problem)
         self._count_entry()
         if not read.label:
-            self.table.unlabelled.append(BadEntry(where, f"{quote(name)} has no label"))
+            self.table.unlabelled.append(BadEntry(where, f"{quote_name(name)} has no label"))
             return None
         self.table.rows.append(TableRow(name, read.label, part, where))
         # Labels in the names of files belong to no file.

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import unquote
 
 from core.ingest.rules.entries import Part
-from core.ingest.rules.names import quote
-from core.ingest.rules.tables.values import part_of
+from core.ingest.rules.names import quote_name
+from core.ingest.rules.tables.values import parse_part_word
 
 MISSING, AMBIGUOUS = -1, -2
 # Bounds the look-ups that a single hostile name costs.
@@ -66,7 +66,7 @@ class ImageNames:
         number = self._paths.get(f"{folder}/{name}" if folder else name, MISSING)
         if number >= 0:
             return number
-        path, is_far = _path_in(_to_nfc(name))
+        path, is_far = _parse_path(_to_nfc(name))
         if not path or path == ".":
             return MISSING
         number = self._find_by_path(path, folder)
@@ -88,10 +88,10 @@ class ImageNames:
         """
         if code == AMBIGUOUS:
             return (
-                f"names {quote(name)}, which several images are called: write the path of the "
+                f"names {quote_name(name)}, which several images are called: write the path of the "
                 f"one that is meant"
             )
-        return f"names {quote(name)}, which is not in the batch"
+        return f"names {quote_name(name)}, which is not in the batch"
 
     def _find_by_path(self, path: str, folder: str) -> int:
         """Find an image by its path from the table, from the folder above it, or from the top."""
@@ -154,7 +154,7 @@ class ImageNames:
             self._in_parts = _index_unique(
                 (f"{part_of_folder}/{shape}", i)
                 for name, i in pairs
-                for part_of_folder in {_part_of_path(name)}
+                for part_of_folder in {_find_part_of_folder(name)}
                 if part_of_folder
                 for shape in {name.rpartition("/")[2], _strip_ending(name.rpartition("/")[2])}
             )
@@ -200,7 +200,7 @@ def _strip_ending(name: str) -> str:
     return name[:dot] if dot > name.rfind("/") + 1 else name
 
 
-def _path_in(name: str) -> tuple[str, bool]:
+def _parse_path(name: str) -> tuple[str, bool]:
     """Return the path in a name, with `/`, and whether it is absolute.
 
     The first folders of an absolute path do not identify a file of the batch.
@@ -221,10 +221,10 @@ def _path_in(name: str) -> tuple[str, bool]:
     return path.removeprefix("./").strip("/"), path.startswith("/")
 
 
-def _part_of_path(name: str) -> Part:
+def _find_part_of_folder(name: str) -> Part:
     """Return the part in the name of a folder: `train`, `train_images`, `val2017`."""
     for folder in name.split("/")[:-1]:
-        part = part_of(re.split(r"[^A-Za-z]", folder, maxsplit=1)[0])
+        part = parse_part_word(re.split(r"[^A-Za-z]", folder, maxsplit=1)[0])
         if part:
             return part
     return ""

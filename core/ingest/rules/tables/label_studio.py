@@ -4,7 +4,7 @@ import json
 from itertools import islice
 
 from core.ingest.rules.tables.documents import NotJson
-from core.ingest.rules.tables.records import CELLS, LIST, Records, objects_of
+from core.ingest.rules.tables.records import CELLS, LIST, Records, iterate_objects
 from core.ingest.rules.tables.source import Source
 from core.ingest.rules.tables.values import NOTHING
 
@@ -33,20 +33,20 @@ def read_label_studio_export(source: Source) -> bool:
 
 def _read_tasks(source: Source) -> None:
     rows = source.begin_rows(TITLE)
-    for where, task in objects_of(source.file, LIST):
+    for where, task in iterate_objects(source.file, LIST):
         if isinstance(task, NotJson):
             rows.add_bad(where, str(task))
         elif not isinstance(task, dict) or not isinstance(task.get("data"), dict):
             rows.add_bad(where, "is no task with data")
         else:
-            choices = _choices_of(task)
+            choices = _list_choices(task)
             if choices is None:
                 rows.add_bad(where, "has annotations that are no list of results")
             else:
-                rows.add(_image_of(source, task), choices, where)
+                rows.add(_find_image_name(source, task), choices, where)
 
 
-def _image_of(source: Source, task: dict[str, object]) -> object:
+def _find_image_name(source: Source, task: dict[str, object]) -> object:
     """Return the value of a task's data that names an image, else its uploaded file."""
     data = task["data"]
     assert isinstance(data, dict)
@@ -61,7 +61,7 @@ def _image_of(source: Source, task: dict[str, object]) -> object:
     return data.get("image", texts[0] if texts else None)
 
 
-def _choices_of(task: dict[str, object]) -> list[object] | None:
+def _list_choices(task: dict[str, object]) -> list[object] | None:
     """Return the distinct choices of a task's annotations; None without a list of annotations."""
     # Older releases of Label Studio called annotations completions.
     annotations = task.get("annotations", task.get("completions"))
@@ -91,7 +91,7 @@ def _read_annotations(source: Source, records: Records) -> bool:
 
     The columns that are not about the annotation are the task's data and its choice.
     """
-    image = _best_image(source, records)
+    image = _choose_image(source, records)
     data_columns = [
         at
         for at, name in enumerate(records.columns)
@@ -101,7 +101,7 @@ def _read_annotations(source: Source, records: Records) -> bool:
     label = (
         records.columns.index(chosen)
         if chosen in records.columns
-        else _choice_among(records, data_columns)
+        else _find_choice_column(records, data_columns)
     )
     if image < 0 or label < 0:
         return False
@@ -120,7 +120,7 @@ def _read_annotations(source: Source, records: Records) -> bool:
     return True
 
 
-def _best_image(source: Source, records: Records) -> int:
+def _choose_image(source: Source, records: Records) -> int:
     best, most_matches, sample = -1, 0, records.sample()
     for at, name in enumerate(records.columns):
         if name in _ABOUT:
@@ -134,7 +134,7 @@ def _best_image(source: Source, records: Records) -> int:
     return best
 
 
-def _choice_among(records: Records, columns: list[int]) -> int:
+def _find_choice_column(records: Records, columns: list[int]) -> int:
     """Return the column of choices: the only one, or one named as in Label Studio's templates."""
     usual = [at for at in columns if records.columns[at] in ("choice", "choices", "label", "class")]
     fitting = usual if len(usual) == 1 else columns

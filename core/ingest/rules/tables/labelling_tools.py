@@ -17,12 +17,12 @@ from core.ingest.rules.tables.records import (
     LINES,
     LIST,
     Records,
-    objects_of,
-    text_of,
+    iterate_objects,
+    read_whole_text,
     without_header,
 )
 from core.ingest.rules.tables.source import Source
-from core.ingest.rules.tables.values import part_of
+from core.ingest.rules.tables.values import parse_part_word
 
 ROBOFLOW_TITLE = "Roboflow export"
 _ROBOFLOW_NAME = "_classes.csv"
@@ -40,13 +40,13 @@ def read_roboflow(source: Source) -> bool:
     ):
         return False
     # A table of other contents may have this name.
-    if not all(_flags_of(row) for row in records.sample()):
+    if not all(_are_flags(row) for row in records.sample()):
         return False
     _read_rows(source, records)
     return True
 
 
-def _flags_of(row: Sequence[object]) -> bool:
+def _are_flags(row: Sequence[object]) -> bool:
     return all(str(cell).strip() in _ONE | _ZERO for cell in row[1:])
 
 
@@ -57,7 +57,7 @@ def _read_rows(source: Source, records: Records) -> None:
             # Each line that a broken quote swallowed is a lost entry, as in `plain`.
             for _ in range(entry.line_count):
                 rows.add_bad(entry.where, entry.problem)
-        elif not _flags_of(entry.values):
+        elif not _are_flags(entry.values):
             rows.add_bad(entry.where, "has something else than 0 and 1 for a class")
         else:
             flags = [str(cell).strip() in _ONE for cell in entry.values[1:]]
@@ -76,13 +76,15 @@ def read_edge_impulse(source: Source) -> bool:
     if source.file.ending != ".labels" or source.form not in ("object", "lines"):
         return False
     rows: Rows | None = None
-    text = JsonText(text_of(source.file))
+    text = JsonText(read_whole_text(source.file))
     try:
         for key in text.iterate_members():
             if key == "files" and text.peek() == "[":
                 rows = source.begin_rows(EDGE_IMPULSE_TITLE)
                 for number in text.iterate_items():
-                    _read_file(text.read_value(), f"entry {number} of {source.file.name}", rows)
+                    _read_file_entry(
+                        text.read_value(), f"entry {number} of {source.file.name}", rows
+                    )
             else:
                 text.skip_value()
     except NotJson as error:
@@ -93,16 +95,16 @@ def read_edge_impulse(source: Source) -> bool:
     return rows is not None
 
 
-def _read_file(value: object, where: str, rows: Rows) -> None:
+def _read_file_entry(value: object, where: str, rows: Rows) -> None:
     label = value.get("label") if isinstance(value, dict) else None
     if not isinstance(value, dict):
         rows.add_bad(where, "is no JSON object")
     elif not isinstance(label, dict):
-        rows.add(value.get("path"), label, where, _read_part(value))
+        rows.add(value.get("path"), label, where, _read_category(value))
     elif label.get("type") == "unlabeled":
         rows.add(value.get("path"), None, where)
     elif label.get("type", "label") == "label":
-        rows.add(value.get("path"), label.get("label"), where, _read_part(value))
+        rows.add(value.get("path"), label.get("label"), where, _read_category(value))
     else:
         rows.add_bad(
             where,
@@ -111,8 +113,8 @@ def _read_file(value: object, where: str, rows: Rows) -> None:
         )
 
 
-def _read_part(value: dict[object, object]) -> Part:
-    return part_of(str(value.get("category", ""))) or ""
+def _read_category(value: dict[object, object]) -> Part:
+    return parse_part_word(str(value.get("category", ""))) or ""
 
 
 MAKE_SENSE_TITLE = "make-sense export"
@@ -158,7 +160,7 @@ def read_sagemaker(source: Source) -> bool:
         return False
     # A manifest of one line has the form of one object.
     form = LINES if source.form == "object" else source.form
-    first = next((value for _, value in objects_of(source.file, form)), None)
+    first = next((value for _, value in iterate_objects(source.file, form)), None)
     if not isinstance(first, dict) or _REF not in first:
         return False
     rows = source.begin_rows(SAGEMAKER_TITLE)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from core.ingest.rules.entries import BadEntry, Part, ReadingOptions, Remedy, RuleError, TableRow
-from core.ingest.rules.names import quote
+from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.found import FoundTable
 from core.ingest.rules.tables.images import ImageNames
-from core.ingest.rules.tables.values import part_in
+from core.ingest.rules.tables.values import find_part_in_path
 from core.ingest.rules.tables.words import write_share
 
 
@@ -59,7 +59,9 @@ def resolve_rows(
     for row, of in zip(table.rows, table.of, strict=True):
         folder = table.folders[of] if table.folders else ""
         number = images.find(
-            row.image, folder, row.part or (part_in(table.names[of]) if table.names else "")
+            row.image,
+            folder,
+            row.part or (find_part_in_path(table.names[of]) if table.names else ""),
         )
         if number < 0:
             resolved.bad.append(BadEntry(row.where, images.describe_failure(row.image, number)))
@@ -69,7 +71,7 @@ def resolve_rows(
         if first is row:
             continue
         if first is not None and (first.label, first.part) == (row.label, row.part):
-            resolved.unlabelled.append(BadEntry(row.where, f"names {quote(row.image)} again"))
+            resolved.unlabelled.append(BadEntry(row.where, f"names {quote_name(row.image)} again"))
             continue
         resolved.bad.append(BadEntry(row.where, _describe_contradiction(row, first)))
         if first is not None:
@@ -91,13 +93,13 @@ def held_out_parts(parts: Iterable[Part]) -> frozenset[Part]:
 
 def _describe_contradiction(row: TableRow, rival: TableRow | None) -> str:
     if rival is None:
-        return f"names {quote(row.image)} again, with the label {quote(row.label)}"
+        return f"names {quote_name(row.image)} again, with the label {quote_name(row.label)}"
     contradiction = (
-        f"the label {quote(rival.label)}"
+        f"the label {quote_name(rival.label)}"
         if rival.label != row.label
-        else f"the part {quote(rival.part)}"
+        else f"the part {quote_name(rival.part)}"
     )
-    return f"names {quote(row.image)} with {quote(row.label)}; {rival.where} says {contradiction}"
+    return f"names {quote_name(row.image)} with {quote_name(row.label)}; {rival.where} says {contradiction}"
 
 
 def _check_share(table: FoundTable, resolved: Resolved, options: ReadingOptions) -> None:

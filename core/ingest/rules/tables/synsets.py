@@ -4,10 +4,10 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from core.ingest.rules.names import quote
+from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables import cells
 from core.ingest.rules.tables.found import Rows, TableFile
-from core.ingest.rules.tables.values import part_above
+from core.ingest.rules.tables.values import find_part_in_folders
 
 TITLE = "ImageNet folders"
 FILES = ("loc_synset_mapping.txt", "words.txt", "synset_words.txt")
@@ -45,8 +45,8 @@ def read_synset_labels(
                 rows.add(
                     names[i],
                     labels[wnid],
-                    f"the folder of {quote(names[i])}",
-                    part_above(names[i], at),
+                    f"the folder of {quote_name(names[i])}",
+                    find_part_in_folders(names[i], at),
                 )
             else:
                 rows.add_bad(
@@ -66,7 +66,7 @@ def read_validation(file: TableFile, mapping: TableFile, rows: Rows) -> None:
             rows.add_bad(where, problem or "has one cell")
         elif values[1] not in labels:
             rows.add_bad(
-                where, f"has the id {quote(values[1])}, which {mapping.name} does not name"
+                where, f"has the id {quote_name(values[1])}, which {mapping.name} does not name"
             )
         else:
             rows.add(folder + values[0], labels[values[1]], where, "validation")

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from core.ingest.rules.names import quote
+from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.records import CELLS, LINES, Records, without_header
 from core.ingest.rules.tables.source import Source
-from core.ingest.rules.tables.values import part_of
+from core.ingest.rules.tables.values import parse_part_word
 
 TITLE = "Vertex AI import file"
 _URI, _USE = "imageGcsUri", "aiplatform.googleapis.com/ml_use"
@@ -38,11 +38,11 @@ def _read_cells(source: Source, records: Records) -> None:
                 rows.add_bad(entry.where, entry.problem)
             continue
         uri, labels, use = _split_cells([str(value).strip() for value in entry.values])
-        part = part_of(use)
+        part = parse_part_word(use)
         if part is None:
             rows.add_bad(
                 entry.where,
-                f"has {quote(use)} where TRAINING, VALIDATION, TEST or UNASSIGNED is expected",
+                f"has {quote_name(use)} where TRAINING, VALIDATION, TEST or UNASSIGNED is expected",
             )
         else:
             rows.add(uri, [label for label in labels if label], entry.where, part)
@@ -58,9 +58,9 @@ def _read_lines(source: Source, form: str = LINES) -> None:
     rows = source.begin_rows(TITLE)
     for where, value in source.read_objects(rows, form):
         use = _get_value(value.get("dataItemResourceLabels"), _USE)
-        part = part_of(use) if isinstance(use, str) else ""
+        part = parse_part_word(use) if isinstance(use, str) else ""
         if part is None:
-            rows.add_bad(where, f"has the ml_use {quote(str(use))}")
+            rows.add_bad(where, f"has the ml_use {quote_name(str(use))}")
         else:
             rows.add(value.get(_URI), _read_labels(value), where, part)
 

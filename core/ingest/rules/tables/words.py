@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from core.ingest.rules.names import quote
+from core.ingest.rules.names import quote_name
 
 _SHOWN_CHARS = 120
 _COLUMNS, _COLUMN_CHARS = 6, 30
@@ -12,7 +12,7 @@ _COLUMNS, _COLUMN_CHARS = 6, 30
 def list_columns(names: Sequence[str]) -> str:
     """Return the first column names, shortened: a table may have thousands of long names."""
     more = f" and {len(names) - _COLUMNS:,} more" if len(names) > _COLUMNS else ""
-    return ", ".join(quote(name, _COLUMN_CHARS) for name in names[:_COLUMNS]) + more
+    return ", ".join(quote_name(name, _COLUMN_CHARS) for name in names[:_COLUMNS]) + more
 
 
 def write_value(text: str) -> str:
@@ -20,7 +20,7 @@ def write_value(text: str) -> str:
     return (
         text
         if len(text) <= _SHOWN_CHARS and re.fullmatch(r"[\w./-]+", text)
-        else f"'{quote(text)[1:-1]}'"
+        else f"'{quote_name(text)[1:-1]}'"
     )
 
 

@@ -78,7 +78,7 @@ def measure_calibration(logits: Logits, temperature: float) -> Calibration | Non
         )
         probabilities[half], right[half] = _predict_rows(logits, half, of_other)
     curve = precision_curve(*_predict_rows(logits, torch.arange(n), temperature))
-    return calibration_of(probabilities, right).model_copy(update={"curve": curve})
+    return compute_calibration_error(probabilities, right).model_copy(update={"curve": curve})
 
 
 def _predict_rows(logits: Logits, rows: Tensor, temperature: float) -> tuple[Floats, Mask]:
@@ -118,7 +118,7 @@ def precision_curve(probabilities: Floats, right: Mask) -> list[CoveragePoint]:
     ]
 
 
-def calibration_of(probabilities: Floats, right: Mask, seed: int = _SEED) -> Calibration:
+def compute_calibration_error(probabilities: Floats, right: Mask, seed: int = _SEED) -> Calibration:
     """Return the calibration error of predictions, with its interval and bins.
 
     Args:

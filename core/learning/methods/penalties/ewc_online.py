@@ -14,7 +14,7 @@ from typing import Literal
 from core.learning.curvature.curvature import Curvature
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import log_p_gradients
-from core.learning.curvature.layers import find_layer, layers_of
+from core.learning.curvature.layers import find_layer, list_layer_names
 from core.learning.methods.method import Accepts, Footprint
 from core.learning.methods.penalties.ewc import Ewc, EwcHyper
 from core.learning.methods.penalties.factored import FactoredImportance
@@ -141,7 +141,7 @@ class EwcOnline(Ewc):
         """Measure the Kronecker factors of the Fisher information on the task."""
         kind, limit, generator = self._plan_sampling(ctx)
         network = ctx.network
-        layers = dict.fromkeys(layers_of(network, ctx.trainable), self.hyper.curvature)
+        layers = dict.fromkeys(list_layer_names(network, ctx.trainable), self.hyper.curvature)
         with ctx.evaluation_mode():
             estimator = CurvatureEstimator(
                 network, lambda x: self.forward(network, x, ctx.head_task), layers

@@ -49,7 +49,7 @@ class TimmBackbone(Backbone):
         self._non_persistent_buffers_set = net._non_persistent_buffers_set
         # Not as a child, which would list every tensor twice.
         self.__dict__["_net"] = net
-        self.width = width_of(net)
+        self.width = get_feature_width(net)
         self.ignored = (*_list_classifiers(net), *_list_computed_buffers(net))
         for module in self.modules():
             if getattr(module, "inplace", False) is True:
@@ -95,7 +95,7 @@ def timm_backbone(hyper: TimmHyper, image: ImageSpec) -> Backbone:
     return TimmBackbone(find_pretrained(hyper.model), image)
 
 
-def width_of(net: nn.Module) -> int:
+def get_feature_width(net: nn.Module) -> int:
     """Return the width of a feature vector, which is the classifier's input."""
     width: Any = getattr(net, "head_hidden_size", None) or net.num_features
     return int(width)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from core.learning.networks.backbones.timm_backbone import width_of
+from core.learning.networks.backbones.timm_backbone import get_feature_width
 from core.learning.timm_import import timm_models
 
 BATCH = 2
@@ -46,7 +46,7 @@ def probe_network(name: str, size: int) -> Probed:
         ValueError: the network cannot be built without memory, or does not declare its width.
     """
     net = _build_net(name)
-    activations, widest = _count_activations(net, size, width_of(net))
+    activations, widest = _count_activations(net, size, get_feature_width(net))
     step, smallest, resized_by = _find_sizes(name, net, size)
     parameters = sum(parameter.numel() for parameter in net.parameters())
     return Probed(parameters, activations, widest, step, smallest, resized_by)

@@ -129,7 +129,7 @@ def make_variant(
     return build_variant
 
 
-def vit_rule(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+def fill_vit_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
     """Fill with torchvision's first weights; return false for a module without a rule.
 
     LeCun normal patches, N(0, 0.02) positions, Xavier attention and MLP.

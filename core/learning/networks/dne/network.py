@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from core.learning.networks.dne.backbone import DneBackbone
 from core.learning.networks.dne.chain import run_chain, run_expert
-from core.learning.networks.dne.expert import Expert, expert_rule
+from core.learning.networks.dne.expert import Expert, fill_expert_module
 from core.learning.networks.dne.packed import Packed
 from core.learning.networks.growing import GrowingNetwork, OlderFeatures
 from core.learning.networks.init import fill_weights
@@ -56,7 +56,7 @@ class ExpandedNetwork(GrowingNetwork):
 
     def init_expert(self, expert: nn.Module, generator: torch.Generator) -> None:
         """Draw a new expert's first weights from the generator."""
-        fill_weights(expert, expert_rule, generator)
+        fill_weights(expert, fill_expert_module, generator)
 
     def packed(self) -> Packed:
         """Pack the older experts' present weights, for passes in training.

@@ -49,7 +49,7 @@ class Packed:
         alike = groupby(experts, key=lambda e: (e.earlier > 0, e.heads))
         self._stacks = [_Stack(list(of)) for _, of in alike]
         self._attentions = [
-            _Attention([layer.attention for layer in of]) for of in _by_layer(experts)
+            _Attention([layer.attention for layer in of]) for of in _group_by_layer(experts)
         ]
 
     @torch.no_grad()
@@ -96,7 +96,7 @@ class _Stack:
         self._patch = _cast_for_matmul(torch.cat([e.patch.weight for e in experts]))
         self._position = torch.stack([e.position + e.patch.bias for e in experts])  # type: ignore[operator]
         tokens = torch.stack([e.token for e in experts])
-        self.layers = [_Layer(of, tokens) for of in _by_layer(experts)]
+        self.layers = [_Layer(of, tokens) for of in _group_by_layer(experts)]
         self.norm = _Norm([e.norm for e in experts])
 
     def embed_patches(self, x: Tensor) -> Tensor:
@@ -307,7 +307,7 @@ def _cast_for_matmul(y: Tensor) -> Tensor:
     return y.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else y
 
 
-def _by_layer(experts: Sequence[Expert]) -> list[list[Layer]]:
+def _group_by_layer(experts: Sequence[Expert]) -> list[list[Layer]]:
     """Return the layers of all experts, grouped by their position."""
     return [cast("list[Layer]", list(of)) for of in zip(*(e.layers for e in experts), strict=True)]
 

@@ -18,7 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from core.learning.networks.linear.tangents import MaskedTangent, TangentConv, TangentLinear, sum_of
+from core.learning.networks.linear.tangents import (
+    MaskedTangent,
+    TangentConv,
+    TangentLinear,
+    sum_derivatives,
+)
 
 
 class NoRule(NotImplementedError):
@@ -191,7 +196,7 @@ def _multiply_duals(a: Any, b: Any) -> Dual:
     terms = [
         tangent * value for tangent, value in ((a.dx, b.x), (b.dx, a.x)) if tangent is not None
     ]
-    return Dual(x, sum_of(terms))
+    return Dual(x, sum_derivatives(terms))
 
 
 def _to_dual(value: Any) -> Dual:
@@ -345,7 +350,7 @@ def _apply_affine(
         None if weight.dx is None else hat * weight.dx.view(shape),
         None if bias.dx is None else bias.dx.view(shape).expand_as(hat),
     ]
-    return Dual(value, sum_of(terms))
+    return Dual(value, sum_derivatives(terms))
 
 
 def _multi_head_attention(

@@ -17,7 +17,7 @@ from bench.experiment.__main__ import main
 
 def hold_after(results: int) -> None:
     """Let the run that follows so many results wait for ever before its second stage."""
-    ended, learn = conduct.Progress.ended, runs.learn
+    ended, learn = conduct.Progress.ended, runs.run_learning_job
     counts = {"results": 0, "stages": 0}
 
     def count_result(*arguments: object) -> None:
@@ -30,7 +30,7 @@ def hold_after(results: int) -> None:
         counts["stages"] += 1
         return learn(*arguments)
 
-    conduct.Progress.ended, runs.learn = count_result, hold
+    conduct.Progress.ended, runs.run_learning_job = count_result, hold
 
 
 pid = 0
@@ -49,10 +49,10 @@ for line in sys.stdin:
             os.dup2(log, 2)
             sys.argv = ["bench.experiment", *request["argv"]]
             if not request["figures"]:
-                conduct.draw = lambda outcomes, folder: []
+                conduct.draw_figures = lambda outcomes, folder: []
             if request["hold_after"] is not None:
                 hold_after(request["hold_after"])
-            status = program.status(main)
+            status = program.run_main(main)
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

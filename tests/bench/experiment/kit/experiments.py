@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.experiment.grid import Run
 from bench.experiment.program import ENVIRONMENT
-from bench.experiment.runs import Store, execute
+from bench.experiment.runs import Store, execute_run
 from bench.experiment.unfinished import Stages
 from core.learning.training.control import Control, NoControl
 
@@ -59,7 +59,7 @@ def made_run(method: str = "a", seed: int = 0, depth: int = 5, order: int = 0, *
 
 def learn(run: Run, store: Store, control: Control | None = None) -> dict[str, Any]:
     """Learn all stages of a run, or what is left of them; its record."""
-    return execute(run, store, control or NoControl(), Stages(store.unfinished(run.key)))
+    return execute_run(run, store, control or NoControl(), Stages(store.unfinished(run.key)))
 
 
 def learn_all(runs: list[Run], store: Store) -> None:

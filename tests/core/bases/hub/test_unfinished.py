@@ -32,7 +32,7 @@ def test_the_oldest_go_until_the_rest_is_within_the_bytes(tmp_path: Path) -> Non
 
 def test_a_download_that_is_under_way_stays(tmp_path: Path) -> None:
     path = part(tmp_path, "timm/net", 50, 100.0)
-    with unfinished.open_locked(path):
+    with unfinished.open_locked_file(path):
         unfinished.remove_old_downloads(tmp_path, 1.0, 0)
         assert path.exists()
     unfinished.remove_old_downloads(tmp_path, 1.0, 0)

@@ -168,7 +168,9 @@ def test_scores_of_left_out_examples_are_those_of_a_solution_without_each() -> N
     h = append_ones(features)
     sums = sums_of(h, labels)
     strength = 0.5
-    found = ridge.left_out(sums, strength, ridge.solve_ridge(sums, strength), h, labels)
+    found = ridge.compute_left_out_scores(
+        sums, strength, ridge.solve_ridge(sums, strength), h, labels
+    )
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
         weight = ridge.solve_ridge(sums_of(h[others], labels[others]), strength)

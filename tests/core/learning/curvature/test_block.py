@@ -91,7 +91,7 @@ def test_the_trace_is_that_of_the_matrix(kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_storing_and_loading_gives_the_same_block(kind) -> None:
     block = made()[kind]
-    again = blocks.from_tensors(block.kind, block.tiers, block.to_tensors())
+    again = blocks.rebuild_block(block.kind, block.tiers, block.to_tensors())
     assert (
         type(again) is type(block) and again.tiers == block.tiers and again.nbytes == block.nbytes
     )
@@ -159,4 +159,4 @@ def test_a_gram_fits_any_number_of_rows() -> None:
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown kind of curvature 'ekfac'"):
-        blocks.from_tensors("ekfac", {}, {})
+        blocks.rebuild_block("ekfac", {}, {})

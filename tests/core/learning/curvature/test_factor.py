@@ -74,7 +74,7 @@ def test_the_widest_factor_of_a_resnet18_takes_the_bytes_of_the_design() -> None
 @pytest.mark.parametrize("tier", TIERS)
 def test_storing_and_loading_changes_no_bit_of_what_is_stored_or_computed(tier) -> None:
     found = of(tier)
-    again = factor.from_tensors(found.tier, found.to_tensors())
+    again = factor.rebuild_factor(found.tier, found.to_tensors())
     assert again.tier == found.tier
     first, second = found.to_tensors(), again.to_tensors()
     assert first.keys() == second.keys()
@@ -150,7 +150,7 @@ def test_merging_low_rank_keeps_trace_diagonal_and_rank() -> None:
 
 
 def test_merging_low_rank_keeps_the_leading_directions_of_both() -> None:
-    low = [factor.low_rank(matrix(seed, dtype=torch.float64), 20) for seed in (0, 1)]
+    low = [factor.make_low_rank(matrix(seed, dtype=torch.float64), 20) for seed in (0, 1)]
     both = sum(
         part * (f.to_dense() - f.remainder.diag())
         for part, f in zip((0.75, 0.25), low, strict=True)
@@ -185,4 +185,4 @@ def test_factors_of_two_sizes_are_not_merged() -> None:
 
 def test_an_unknown_tier_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown storage tier 'tiny'"):
-        factor.from_tensors("tiny", {})
+        factor.rebuild_factor("tiny", {})

@@ -12,8 +12,8 @@ from core.learning.evaluation.baselines import (
     assign_folds,
     classify_in_five_folds,
     evaluate_baselines,
-    find_usable,
-    first_better,
+    find_first_better_row,
+    find_usable_images,
 )
 from core.learning.evaluation.probe import Sample
 from core.learning.networks import HeadSpec, ImageSpec, build_network
@@ -96,7 +96,7 @@ def test_a_discriminant_is_not_made_of_too_many_features() -> None:
     ids=("all", "missing", "one", "a tenth", "none"),
 )
 def test_classes_with_one_image_are_left_out_up_to_a_tenth(labels, classes, kept) -> None:
-    found = find_usable(torch.tensor(labels, dtype=torch.int64), classes)
+    found = find_usable_images(torch.tensor(labels, dtype=torch.int64), classes)
     assert (None if found is None else found.tolist()) == kept
 
 
@@ -147,7 +147,7 @@ def test_the_first_better_row_is_the_one_that_a_loop_over_growing_heads_finds() 
     scores = torch.randint(0, 4, (200, 5), generator=generator).double()  # with ties
     labels = torch.randint(0, 5, (200,), generator=generator)
     rows = torch.tensor([3, 0, 4, 1, 2])  # the row of the head that each column is
-    found = first_better(scores, labels, rows)
+    found = find_first_better_row(scores, labels, rows)
     column_of = rows.argsort()
     for image, (own, first) in enumerate(zip(rows[labels].tolist(), found.tolist(), strict=True)):
         for known in range(own + 1, 6):

@@ -10,7 +10,7 @@ from streams import Bench, Learned
 
 from core.contract.features import FeatureShare
 from core.contract.jobs.job_result import JobResult
-from core.lineage.features import find_loss, has_collapsed
+from core.lineage.features import compute_feature_loss, has_collapsed
 from core.publishing.features import Ancestor, count_share
 
 TEN = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"), ("gnu", "hen"), ("ibex", "jay"))
@@ -60,4 +60,4 @@ def test_a_fine_tuning_with_an_absurd_rate_has_collapsed(line: tuple[Bench, list
     )
     for ancestor in learned[:4]:
         found = beside(wrecked, ancestor)
-        assert has_collapsed(found) and find_loss(found) > 0.3, found
+        assert has_collapsed(found) and compute_feature_loss(found) > 0.3, found

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from core.contract.architecture import Normalisation
 from core.contract.manifest import Manifest
-from core.learning.evaluation.predicting import Scoring, load_network, method_of, predict_images
+from core.learning.evaluation.predicting import Scoring, load_method, load_network, predict_images
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 
 ARCHITECTURE = {"name": "resnet20", "width": 8}
@@ -176,7 +176,7 @@ def icarl(means: torch.Tensor | None, folder: Path) -> Any:
     if means is not None:
         parts["own"] = {"class_means": means}
     made = {"name": "icarl", "hyper": {"exemplars": 5}, "state": {"exemplars": {"private": 1}}}
-    return method_of(manifest(method=made), written(folder, parts))
+    return load_method(manifest(method=made), written(folder, parts))
 
 
 def test_a_version_of_icarl_answers_with_the_nearest_mean_and_a_softmax_of_its_scores(
@@ -209,9 +209,9 @@ def test_a_version_of_icarl_without_means_answers_by_its_head(tmp_path: Path) ->
 
 
 def test_a_version_without_a_method_is_a_plain_forward_pass() -> None:
-    assert method_of(manifest(version=0), {}).name == "finetune"
+    assert load_method(manifest(version=0), {}).name == "finetune"
 
 
 def test_a_method_that_is_not_known_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown method 'magic'"):
-        method_of(manifest(method={"name": "magic", "hyper": {}}), {})
+        load_method(manifest(method={"name": "magic", "hyper": {}}), {})

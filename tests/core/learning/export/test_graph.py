@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 import torch
 
-from bench.service.export_matrix import ARCHITECTURES, WAYS, cells, no_such_version
+from bench.service.export_matrix import ARCHITECTURES, WAYS, explain_impossible, list_cells
 from bench.service.exported_networks import (
     CHANNELS,
     MLP,
@@ -21,11 +21,11 @@ from bench.service.exported_networks import (
     QUICK,
     SMALL_CNN,
     Case,
-    analytic,
-    method,
-    nearest_mean,
-    network,
-    plain,
+    build_analytic,
+    build_method,
+    build_nearest_mean,
+    build_plain,
+    build_random_network,
 )
 from core.learning.catalogue import build_catalogue
 from core.learning.evaluation import predicting
@@ -35,13 +35,13 @@ from core.learning.export.check import Checked, allowed_differences, compare_gra
 from core.learning.export.graph import ExportFailed
 from core.learning.torchvision_import import torchvision_models
 
-CELLS = cells()
+CELLS = list_cells()
 EVERYTHING = {**QUICK, **MORE, **CELLS}
 OFTEN = {
     "mlp": QUICK["mlp"],
-    "small-cnn, a head per task": plain(SMALL_CNN, 8, "task"),
-    "mlp, nearest mean": nearest_mean(MLP, 8),
-    "mlp, analytic lda": analytic(MLP, 8, "lda", 50),
+    "small-cnn, a head per task": build_plain(SMALL_CNN, 8, "task"),
+    "mlp, nearest mean": build_nearest_mean(MLP, 8),
+    "mlp, analytic lda": build_analytic(MLP, 8, "lda", 50),
 }
 """Small versions of several ways to answer, for the fast tests."""
 
@@ -133,9 +133,11 @@ def test_every_family_of_architectures_and_every_way_to_answer_is_in_the_matrix(
 
 def test_an_architecture_that_a_method_does_not_take_has_a_reason_and_no_cell() -> None:
     reason = "vpt works on vit alone"
-    assert no_such_version("resnet18", "prompts") == reason
-    assert no_such_version("vit_b_32", "prompts") is None
-    assert no_such_version("timm/resnet18.a1_in1k", "linearised") == "dlcft does not work on timm"
+    assert explain_impossible("resnet18", "prompts") == reason
+    assert explain_impossible("vit_b_32", "prompts") is None
+    assert (
+        explain_impossible("timm/resnet18.a1_in1k", "linearised") == "dlcft does not work on timm"
+    )
     assert "resnet18, prompts" not in CELLS and "vit_b_32, prompts" in CELLS
 
 
@@ -238,7 +240,7 @@ def test_a_graph_for_one_size_of_batch_is_refused(exported, tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_what_pytorch_cannot_write_is_refused_with_its_reason(tmp_path: Path) -> None:
-    built = network({"name": "mlp", "hidden": [4]}, 8)
+    built = build_random_network({"name": "mlp", "hidden": [4]}, 8)
 
     class Undecided(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -247,7 +249,7 @@ def test_what_pytorch_cannot_write_is_refused_with_its_reason(tmp_path: Path) ->
     built.backbone.register_module("undecided", Undecided())
     forward = built.backbone.forward
     built.backbone.forward = lambda x: built.backbone.undecided(forward(x))  # type: ignore[method-assign]
-    answers = Answers(built, method("finetune"), NORMALISE, CHANNELS)
+    answers = Answers(built, build_method("finetune"), NORMALISE, CHANNELS)
     with pytest.raises(ExportFailed, match="PyTorch cannot write it as an ONNX graph"):
         graph.write_graph(answers, CHANNELS, 8, tmp_path)
 

@@ -10,7 +10,7 @@ from core.learning.catalogue import build_catalogue
 from core.learning.methods.registry import METHODS
 from core.learning.recipe import Recipe
 from core.recipe.resolve import complete_stored
-from core.recipe.resolve import resolve as resolve_recipe
+from core.recipe.resolve import resolve_recipe as resolve_recipe
 
 
 @cache

@@ -17,7 +17,7 @@ from core.learning.curvature.block import Exact
 from core.learning.curvature.curvature import Curvature
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import basis_cotangents
-from core.learning.curvature.layers import layers_of
+from core.learning.curvature.layers import list_layer_names
 from core.learning.methods.dlcft_memory import CurvatureMemory
 from core.learning.methods.squared_loss import squared_errors, target_residuals
 from core.learning.networks import HeadSpec, Network
@@ -448,7 +448,7 @@ def excess(seed, count=5, n=60):
     zero = torch.zeros(len(facts[0][1]), dtype=torch.float64)
     h, b = (sum(f[i] for f in facts) / count for i in (0, 1))
     best = solved(h, b, zero)
-    layers = layers_of(network, [name for name, _ in network.named_parameters()])
+    layers = list_layer_names(network, [name for name, _ in network.named_parameters()])
     found = {}
     for kind in KINDS:
         theta, merged, whole = zero, None, None

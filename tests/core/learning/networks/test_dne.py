@@ -11,10 +11,10 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.methods.dne_cost import naive
+from bench.methods.dne_cost import compute_naive_attention
 from core.learning.networks import HeadSpec, ImageSpec, build_network, meta_backbone
 from core.learning.networks.dne.chain import ChainOutputs, drop_path_masks, run_chain, run_expert
-from core.learning.networks.dne.expert import Expert, Sizes, expert_rule
+from core.learning.networks.dne.expert import Expert, Sizes, fill_expert_module
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import Packed
 from core.learning.networks.dne.spatial import SpatialAttention, patch_offsets
@@ -99,10 +99,10 @@ def formula(t, k):
 def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
     """With keys projected as the formula stands. The gate's product S v is 64² d a layer, which the
     formula leaves out."""
-    monkeypatch.setattr(TaskAttention, "forward", naive)
+    monkeypatch.setattr(TaskAttention, "forward", compute_naive_attention)
     experts = [Expert(12, 0, FULL), *(Expert(k, 12 + k * t, FULL) for t in range(5))]
     for t, expert in enumerate(experts):
-        fill_weights(expert, expert_rule, seeded(t))
+        fill_weights(expert, fill_expert_module, seeded(t))
     x = torch.randn(1, 3, 32, 32, generator=seeded())
     with torch.no_grad(), nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
         counts = []
@@ -198,7 +198,7 @@ def test_what_is_saved_changes_neither_outputs_nor_gradients(own) -> None:
     found, z, x = task_attention(own)
     upstream = torch.randn(2, 6, own, 4, generator=seeded(2), dtype=torch.float64)
     grads = []
-    for way in (TaskAttention.forward, naive):
+    for way in (TaskAttention.forward, compute_naive_attention):
         out = way(found, z, x)
         grads.append(
             (out.detach(), *torch.autograd.grad((out * upstream).sum(), list(found.parameters())))
@@ -350,7 +350,7 @@ def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
     """
     experts = [Expert(12, 0, FULL), *(Expert(k, 12 + k * t, FULL) for t in range(3))]
     for t, expert in enumerate(experts):
-        fill_weights(expert, expert_rule, seeded(t))
+        fill_weights(expert, fill_expert_module, seeded(t))
     x = torch.randn(2, 3, 32, 32, generator=seeded())
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         wanted, found = run_chain(experts, x), Packed(experts).run(x)

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network, expected_tensors
 from core.learning.networks import meta_backbone as on_meta
-from core.learning.networks.network import in_eval
+from core.learning.networks.network import use_eval_mode
 
 MLP = {"name": "mlp", "hidden": [8]}
 
@@ -62,7 +62,7 @@ def test_eval_mode_ends_with_the_mode_that_each_module_had(make, generator) -> N
     network.train()
     network.head.eval()
     modes = [module.training for module in network.modules()]
-    with in_eval(network), in_eval(network):
+    with use_eval_mode(network), use_eval_mode(network):
         assert not any(module.training for module in network.modules())
     assert [module.training for module in network.modules()] == modes and True in modes
 

@@ -28,7 +28,7 @@ from core.learning.networks.backbones.timm_names import (
     load_table,
     pretrained_names,
 )
-from core.learning.networks.network import part_type
+from core.learning.networks.network import get_part_type
 from core.learning.timm_import import timm_models
 
 RESNET, VIT = "test_resnet.r160_in1k", "test_vit.r160_in1k"
@@ -155,7 +155,7 @@ def test_parts_rebuild_the_network() -> None:
     network = build_network(named(VIT), OWN, "class", seed=5)
     again = empty_network(named(VIT), OWN, "class")
     again.load_parts(network.copy_parts())
-    assert {part_type(part) for part in network.part_names()} == {"backbone", "head"}
+    assert {get_part_type(part) for part in network.part_names()} == {"backbone", "head"}
     x = torch.randn(1, 3, 160, 160)
     assert torch.equal(again.eval()(x), network.eval()(x))
 

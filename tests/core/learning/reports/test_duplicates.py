@@ -18,8 +18,8 @@ from core.learning.evaluation.baselines import (
     FOLDS,
     assign_folds,
     classify_in_five_folds,
-    find_usable,
-    sums_of,
+    compute_class_sums,
+    find_usable_images,
 )
 from core.learning.evaluation.probe import leave_one_out
 from core.learning.reports.duplicates import group_alike, read_hashes
@@ -72,7 +72,7 @@ def bursts() -> Bursts:
 def truth(bursts: Bursts) -> float:
     """Accuracy on 600 new scenes of the discriminant that all bursts make."""
     new = photograph(600, 1, 100)
-    sums = sums_of(bursts.features.double(), bursts.labels, CLASSES, wide=False)
+    sums = compute_class_sums(bursts.features.double(), bursts.labels, CLASSES, wide=False)
     answers = discriminant.solve_classifier(sums)(new.features.double()).argmax(1)
     return float((answers == new.labels).float().mean())
 
@@ -141,9 +141,9 @@ def test_a_class_of_one_burst_is_left_out() -> None:
         torch.tensor([0] * 4 + [1] * 4 + [2] * 4),
         torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4]),
     )
-    assert find_usable(labels, 2, groups) is not None
-    assert find_usable(labels, 2, groups).tolist() == [True] * 8 + [False] * 4  # type: ignore[union-attr]
-    assert find_usable(labels[4:], 2, groups[4:]) is None
+    assert find_usable_images(labels, 2, groups) is not None
+    assert find_usable_images(labels, 2, groups).tolist() == [True] * 8 + [False] * 4  # type: ignore[union-attr]
+    assert find_usable_images(labels[4:], 2, groups[4:]) is None
 
 
 def test_a_burst_with_a_wrong_label_does_not_vouch_for_itself() -> None:

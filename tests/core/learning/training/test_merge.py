@@ -14,7 +14,7 @@ from core.learning.memory.replay import item_logits
 from core.learning.memory.reservoir import Items
 from core.learning.methods.replay.der import Der
 from core.learning.networks import HeadSpec, ImageSpec, build_network
-from core.learning.networks.interpolation import on_the_line
+from core.learning.networks.interpolation import interpolate_weights
 from core.learning.networks.norms import estimate_statistics
 from core.learning.training.merge import GRID, choose_index
 
@@ -31,14 +31,16 @@ def test_the_line_is_the_weighted_mean_and_exact_at_both_ends() -> None:
     start, end = ({"w": torch.randn(3, 4, dtype=torch.float64, generator=g)} for _ in range(2))
     for k in range(11):
         slow = (1 - k / 10) * start["w"] + k / 10 * end["w"]
-        torch.testing.assert_close(on_the_line(start, end, k / 10)["w"], slow, rtol=0, atol=1e-15)
-    assert torch.equal(on_the_line(start, end, 0)["w"], start["w"])
-    assert torch.equal(on_the_line(start, end, 1)["w"], end["w"])
+        torch.testing.assert_close(
+            interpolate_weights(start, end, k / 10)["w"], slow, rtol=0, atol=1e-15
+        )
+    assert torch.equal(interpolate_weights(start, end, 0)["w"], start["w"])
+    assert torch.equal(interpolate_weights(start, end, 1)["w"], end["w"])
 
 
 def test_what_one_end_lacks_stays() -> None:
     start, end = {"w": torch.ones(3, 2), "new": torch.ones(1)}, {"w": torch.zeros(2, 2)}
-    found = on_the_line(start, end, 0.5)
+    found = interpolate_weights(start, end, 0.5)
     assert found["w"].tolist() == [[0.5, 0.5], [0.5, 0.5], [1, 1]] and torch.equal(
         found["new"], start["new"]
     )

@@ -42,11 +42,11 @@ def open_text(data: bytes) -> io.TextIOWrapper:
     """
     # Line breaks stay as they are, since the CSV reader must see those within quoted cells.
     return io.TextIOWrapper(
-        io.BytesIO(data), encoding_of(data), errors="surrogateescape", newline=""
+        io.BytesIO(data), detect_encoding(data), errors="surrogateescape", newline=""
     )
 
 
-def encoding_of(data: bytes) -> str:
+def detect_encoding(data: bytes) -> str:
     """Return the encoding of a text.
 
     That is UTF-8 with or without a byte order mark, or UTF-16 by its mark or by the zero bytes of
@@ -69,7 +69,7 @@ def find_separator(data: bytes, *, with_blanks: bool = False) -> str:
 
     It is the character that gives most of the first rows equally many cells, at least two.
     """
-    declared = _said_separator(data)
+    declared = _parse_declared_separator(data)
     if declared in SEPARATORS:
         return declared
     best, best_share = "", 0.0
@@ -89,7 +89,7 @@ def find_separator(data: bytes, *, with_blanks: bool = False) -> str:
     return best
 
 
-def _said_separator(data: bytes) -> str:
+def _parse_declared_separator(data: bytes) -> str:
     """Return the character that a first line `sep=;` declares, or ""."""
     try:
         match = _SAYS_SEPARATOR.fullmatch(next(open_text(data[:_SAMPLE_BYTES]), ""))
@@ -109,7 +109,7 @@ def read_records(data: bytes, separator: str) -> Iterator[Record]:
 def _read_records(text: io.TextIOWrapper, separator: str) -> Iterator[Record]:
     # Strict, so that a broken quote is a problem of its row instead of wrong cells.
     reader = csv.reader(
-        _without_nulls(text), delimiter=separator, strict=True, skipinitialspace=separator == " "
+        _replace_nulls(text), delimiter=separator, strict=True, skipinitialspace=separator == " "
     )
     previous_line_number = 0
     while True:
@@ -127,7 +127,7 @@ def _read_records(text: io.TextIOWrapper, separator: str) -> Iterator[Record]:
         previous_line_number = line_number
 
 
-def _without_nulls(text: io.TextIOWrapper) -> Iterator[str]:
+def _replace_nulls(text: io.TextIOWrapper) -> Iterator[str]:
     """Yield the lines of a table without NUL characters.
 
     A NUL, which stops older CSV readers, is replaced by a character that no label may have.

@@ -1,9 +1,9 @@
 """FiftyOne's `labels.json` for classification: `{"classes": […], "labels": {"name": 0}}`."""
 
-from perennial.pack.rules.names import quote
+from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.documents import JsonText, NotJson
 from perennial.pack.rules.tables.found import Rows
-from perennial.pack.rules.tables.records import text_of
+from perennial.pack.rules.tables.records import read_whole_text
 from perennial.pack.rules.tables.source import Source
 
 TITLE = "FiftyOne export"
@@ -21,7 +21,7 @@ def read_fiftyone_export(source: Source) -> bool:
         return False
     rows = source.begin_rows(TITLE)
     # A second pass, because the classes may follow the labels.
-    text = JsonText(text_of(source.file))
+    text = JsonText(read_whole_text(source.file))
     try:
         for key in text.iterate_members():
             if key == "labels":
@@ -38,7 +38,7 @@ def _read_outline(source: Source) -> tuple[list[object] | None, bool]:
 
     The class names are None if labels are names themselves.
     """
-    text = JsonText(text_of(source.file))
+    text = JsonText(read_whole_text(source.file))
     classes: list[object] | None = None
     has_labels = has_classes = False
     for key in text.iterate_members():
@@ -59,7 +59,7 @@ def _read_outline(source: Source) -> tuple[list[object] | None, bool]:
 def _read_labels(text: JsonText, classes: list[object] | None, rows: Rows, name: str) -> None:
     for image in text.iterate_members():
         value = text.read_value()
-        where = f"the label of {quote(image)} in {name}"
+        where = f"the label of {quote_name(image)} in {name}"
         if isinstance(value, dict):
             value = value.get("label")
         if classes is not None and isinstance(value, int) and not isinstance(value, bool):

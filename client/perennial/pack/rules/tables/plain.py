@@ -1,6 +1,6 @@
 """Any table with columns of images and labels: CSV and similar, JSON lists and objects, JSONL."""
 
-from perennial.pack.rules.names import quote
+from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.columns import (
     Columns,
     NotLabels,
@@ -9,9 +9,16 @@ from perennial.pack.rules.tables.columns import (
     named_column,
 )
 from perennial.pack.rules.tables.documents import JsonText, NotJson
-from perennial.pack.rules.tables.records import CELLS, LINES, LIST, Records, text_of, without_header
+from perennial.pack.rules.tables.records import (
+    CELLS,
+    LINES,
+    LIST,
+    Records,
+    read_whole_text,
+    without_header,
+)
 from perennial.pack.rules.tables.source import Source
-from perennial.pack.rules.tables.values import is_broken, part_of
+from perennial.pack.rules.tables.values import is_broken, parse_part_word
 
 _FORMS = {
     CELLS: "table of images and labels",
@@ -31,7 +38,7 @@ def read_plain_table(source: Source) -> bool:
         return _read_pairs(source)
     if source.records is None:
         return False
-    records = _with_header(source, source.records)
+    records = _replace_image_header(source, source.records)
     try:
         columns = choose_columns(
             records, source.options, source.find, source.images, is_own=source.is_own
@@ -47,7 +54,7 @@ def is_plain(kind: str) -> bool:
     return kind.startswith((*_FORMS.values(), _PAIRS))
 
 
-def _with_header(source: Source, records: Records) -> Records:
+def _replace_image_header(source: Source, records: Records) -> Records:
     """Return records without a header if the first row names an image.
 
     That row is then an entry, and the columns are named 1, 2 ….
@@ -70,8 +77,8 @@ def _with_header(source: Source, records: Records) -> Records:
 def _read_rows(source: Source, records: Records, columns: Columns) -> None:
     image, label, part = columns
     kind = (
-        f"{_FORMS[records.form]}, columns {quote(records.columns[image])} and "
-        f"{quote(records.columns[label])}"
+        f"{_FORMS[records.form]}, columns {quote_name(records.columns[image])} and "
+        f"{quote_name(records.columns[label])}"
     )
     rows = source.begin_rows(kind)
     for entry in records:
@@ -83,11 +90,11 @@ def _read_rows(source: Source, records: Records, columns: Columns) -> None:
         values = entry.values
         name = values[image]
         part_word = "" if part < 0 else str(values[part] or "")
-        part_name = part_of(part_word)
+        part_name = parse_part_word(part_word)
         if part_name is None:
             rows.add_bad(
                 entry.where,
-                f"has the split {quote(part_word)}; it must be train, test, validation or empty",
+                f"has the split {quote_name(part_word)}; it must be train, test, validation or empty",
             )
         elif isinstance(name, str) and is_broken(name):
             rows.add_bad(entry.where, "is not UTF-8: save the table as “CSV UTF-8”")
@@ -106,17 +113,17 @@ def _read_pairs(source: Source) -> bool:
     except NotJson:
         return False
     rows = source.begin_rows(_PAIRS)
-    text = JsonText(text_of(source.file))
+    text = JsonText(read_whole_text(source.file))
     try:
         for name in text.iterate_members():
-            rows.add(name, text.read_value(), f"{quote(name)} in {source.file.name}")
+            rows.add(name, text.read_value(), f"{quote_name(name)} in {source.file.name}")
     except NotJson as error:
         rows.add_bad(f"the rest of {source.file.name}", str(error))
     return True
 
 
 def _are_images(source: Source) -> bool:
-    text = JsonText(text_of(source.file))
+    text = JsonText(read_whole_text(source.file))
     checked = matches = 0
     for name in text.iterate_members():
         if isinstance(text.read_value(), dict | list):

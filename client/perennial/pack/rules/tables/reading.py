@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from perennial.pack.rules.entries import ReadingOptions, RuleError
-from perennial.pack.rules.names import CSV_NAME, is_junk, is_no_image, quote
+from perennial.pack.rules.names import CSV_NAME, is_junk, is_no_image, quote_name
 from perennial.pack.rules.sentences import format_names
 from perennial.pack.rules.tables import (
     fiftyone,
@@ -18,7 +18,7 @@ from perennial.pack.rules.tables.documents import NotJson
 from perennial.pack.rules.tables.found import MAX_TABLE_BYTES, FoundTable, Read, Rows, TableFile
 from perennial.pack.rules.tables.images import ImageNames
 from perennial.pack.rules.tables.source import Source
-from perennial.pack.rules.tables.values import part_in
+from perennial.pack.rules.tables.values import find_part_in_path
 from perennial.pack.rules.tables.words import list_columns, write_value
 
 MOST_ENTRIES = 500_000
@@ -91,7 +91,7 @@ def find_table(
     )
     pictures = [i for i in remaining if not is_no_image(names[i]) and not is_table_name(names[i])]
     if options.names_pattern:
-        return _by_names(
+        return _label_by_names(
             file_names.read_pattern(options.names_pattern), file_names.TITLE, names, pictures, most
         )
     if options.layout == "folders":
@@ -102,13 +102,17 @@ def find_table(
     table = search.run(_find_candidates(names, remaining, options), pictures)
     if table is not None:
         return table
-    pattern = file_names.teachable_machine(names, [i for i in pictures if "." in names[i]])
+    pattern = file_names.find_teachable_machine_pattern(
+        names, [i for i in pictures if "." in names[i]]
+    )
     return (
-        _by_names(pattern, file_names.TEACHABLE_MACHINE, names, pictures, most) if pattern else None
+        _label_by_names(pattern, file_names.TEACHABLE_MACHINE, names, pictures, most)
+        if pattern
+        else None
     )
 
 
-def _by_names(
+def _label_by_names(
     pattern: file_names.Pattern,
     title: str,
     names: Sequence[str],
@@ -132,7 +136,7 @@ def _find_candidates(
         fitting = [i for i in remaining if names[i] == path or names[i].endswith(f"/{path}")]
         if not fitting:
             raise RuleError(
-                f"There is no file {quote(options.table)}, which -o table= names.", "labels"
+                f"There is no file {quote_name(options.table)}, which -o table= names.", "labels"
             )
         return fitting[:_MOST_FILES]
     files_by_ending: dict[tuple[str, str], list[int]] = {}
@@ -214,7 +218,7 @@ class _Search:
                 self._too_large += 1
                 return None
             raise RuleError(
-                f"{quote(name)} is larger than {self._remaining_bytes:,} bytes.", "too_large"
+                f"{quote_name(name)} is larger than {self._remaining_bytes:,} bytes.", "too_large"
             )
         self._remaining_bytes -= len(data)
         return TableFile(number, name, data)
@@ -274,7 +278,7 @@ class _Search:
         table = (specific_tables or tables)[0]
         # Only of several files: a lone `test.csv` would leave nothing to learn.
         if len(table.files) > 1:
-            parts = [part_in(name) for name in table.names]
+            parts = [find_part_in_path(name) for name in table.names]
             table.rows = [
                 row if row.part else row._replace(part=parts[of])
                 for row, of in zip(table.rows, table.of, strict=True)
@@ -289,13 +293,13 @@ class _Search:
         ):
             if column:
                 table_columns = "; ".join(
-                    f"{quote(source.file.name)} has {list_columns(source.records.columns)}"
+                    f"{quote_name(source.file.name)} has {list_columns(source.records.columns)}"
                     for source in self._sources[:3]
                     if source.records is not None
                 )
                 there_are = f": {table_columns}" if table_columns else ", and there is no table"
                 raise RuleError(
-                    f"No table has a column {quote(column)} that fits -o "
+                    f"No table has a column {quote_name(column)} that fits -o "
                     f"{option}={write_value(column)}{there_are}.",
                     "labels",
                 )
@@ -305,18 +309,21 @@ class _Search:
         self._refuse_unknown_columns()
         if records is None:
             first = file.data[:200].decode("utf-8", "replace").splitlines()
-            finding = f"begins with {quote(first[0])}" if first and first[0].strip() else "is empty"
+            finding = (
+                f"begins with {quote_name(first[0])}" if first and first[0].strip() else "is empty"
+            )
             return RuleError(
-                f"{quote(file.name)} is no table: it {finding}. Expected is {_EXPECTED}.", "labels"
+                f"{quote_name(file.name)} is no table: it {finding}. Expected is {_EXPECTED}.",
+                "labels",
             )
         row = next((list(map(str, entry.values)) for entry in records if not entry.problem), [])
         sample = (
-            f"; its first entry is {quote(','.join(row[:_SHOWN])[:_SHOWN], _SHOWN)}"
+            f"; its first entry is {quote_name(','.join(row[:_SHOWN])[:_SHOWN], _SHOWN)}"
             if row
             else ", and it has no entries"
         )
         return RuleError(
-            f"{quote(file.name)} has the columns {list_columns(records.columns)}{sample}, and none "
+            f"{quote_name(file.name)} has the columns {list_columns(records.columns)}{sample}, and none "
             f"of them names images "
             f"of the batch, or nothing stands beside them. Expected is {_EXPECTED}.",
             "labels",

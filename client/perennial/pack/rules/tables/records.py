@@ -90,7 +90,7 @@ class Records:
 
     def _read_objects(self) -> Iterator[Entry]:
         columns = self.columns
-        for where, value in objects_of(self.file, self.form):
+        for where, value in iterate_objects(self.file, self.form):
             if isinstance(value, NotJson):
                 yield Entry(where, (), str(value))
             elif isinstance(value, dict):
@@ -99,7 +99,7 @@ class Records:
                 yield Entry(where, (), "is no JSON object")
 
 
-def objects_of(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
+def iterate_objects(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
     """Yield (where, value) of each entry of a JSON list or JSONL; NotJson if unreadable."""
     if form == LINES:
         for line_number, text in enumerate(cells.open_text(file.data), start=1):
@@ -111,7 +111,7 @@ def objects_of(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
                     yield where, error
         return
     try:
-        document = JsonText(text_of(file))
+        document = JsonText(read_whole_text(file))
         for number in document.iterate_items():
             yield f"entry {number} of {file.name}", document.read_value()
     # The place is lost after an error, so that no further entry can be read.
@@ -119,17 +119,17 @@ def objects_of(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
         yield f"the rest of {file.name}", error
 
 
-def text_of(file: TableFile) -> str:
+def read_whole_text(file: TableFile) -> str:
     """Return the whole text of a file. Raises NotJson if it is not text."""
     try:
-        return file.data.decode(cells.encoding_of(file.data), "surrogateescape")
+        return file.data.decode(cells.detect_encoding(file.data), "surrogateescape")
     except UnicodeDecodeError as error:
         raise NotJson("is not the UTF-16 that it begins as") from error
 
 
-def form_of(file: TableFile) -> str:
+def detect_form(file: TableFile) -> str:
     """Return CELLS, LIST, LINES or `object` by the first characters of a file, or "" for none."""
-    first = file.data[:1024].decode(cells.encoding_of(file.data), "replace").lstrip()[:1]
+    first = file.data[:1024].decode(cells.detect_encoding(file.data), "replace").lstrip()[:1]
     if first == "[":
         return LIST
     if first == "{":
@@ -153,7 +153,7 @@ def open_records(file: TableFile, form: str) -> Records | None:
     """Return the file as records, or None if it does not have two columns."""
     if form in (LIST, LINES):
         columns: dict[str, None] = {}
-        for _, value in islice(objects_of(file, form), SAMPLE):
+        for _, value in islice(iterate_objects(file, form), SAMPLE):
             if isinstance(value, dict) and len(columns) < _MOST_KEYS:
                 columns |= dict.fromkeys(islice(value, _MOST_KEYS - len(columns)))
         return Records(file, form, list(columns)) if len(columns) >= 2 else None

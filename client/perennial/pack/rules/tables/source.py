@@ -8,8 +8,8 @@ from perennial.pack.rules.entries import ReadingOptions
 from perennial.pack.rules.tables.documents import NotJson
 from perennial.pack.rules.tables.found import Rows, TableFile
 from perennial.pack.rules.tables.images import ImageNames
-from perennial.pack.rules.tables.records import Records, form_of, objects_of, open_records
-from perennial.pack.rules.tables.values import part_in
+from perennial.pack.rules.tables.records import Records, detect_form, iterate_objects, open_records
+from perennial.pack.rules.tables.values import find_part_in_path
 
 
 @dataclass
@@ -33,8 +33,8 @@ class Source:
     # Cached, because the readers of all kinds look at the same file in turn.
     @cached_property
     def form(self) -> str:
-        """The form of the file; see `form_of`."""
-        return form_of(self.file)
+        """The form of the file; see `detect_form`."""
+        return detect_form(self.file)
 
     @cached_property
     def records(self) -> Records | None:
@@ -44,7 +44,7 @@ class Source:
     @cached_property
     def first(self) -> object:
         """The first readable entry of a JSON list or of JSONL, or None."""
-        for _, value in objects_of(self.file, self.form):
+        for _, value in iterate_objects(self.file, self.form):
             if not isinstance(value, NotJson):
                 return value
         return None
@@ -57,7 +57,7 @@ class Source:
 
     def read_objects(self, rows: Rows, form: str) -> Iterator[tuple[str, dict[str, object]]]:
         """Yield the JSON objects of the file with their places; others are bad entries."""
-        for where, value in objects_of(self.file, form):
+        for where, value in iterate_objects(self.file, form):
             if isinstance(value, NotJson):
                 rows.add_bad(where, str(value))
             elif isinstance(value, dict):
@@ -67,4 +67,4 @@ class Source:
 
     def find(self, name: str) -> int:
         """Return the number of the image that a name in this file means; negative for none."""
-        return self.images.find(name, self.file.folder, part_in(self.file.name))
+        return self.images.find(name, self.file.folder, find_part_in_path(self.file.name))

@@ -4,8 +4,8 @@ import re
 from typing import NamedTuple
 
 from perennial.pack.rules.entries import Part
-from perennial.pack.rules.labels import MAX_LABEL_CHARS, wrong_label
-from perennial.pack.rules.names import normal_label, quote
+from perennial.pack.rules.labels import MAX_LABEL_CHARS, explain_wrong_label
+from perennial.pack.rules.names import normal_label, quote_name
 from perennial.pack.rules.sentences import format_names
 
 SEVERAL = "has several labels, {}: one is read for each image"
@@ -86,9 +86,9 @@ def _read_text(text: str) -> LabelValue:
         label = label.partition(".")[0]
     if label.lower() in _NO_LABEL:
         return NOTHING
-    wrong = wrong_label(label)
+    wrong = explain_wrong_label(label)
     return (
-        LabelValue("", f"has the label {quote(label)}, which {wrong}")
+        LabelValue("", f"has the label {quote_name(label)}, which {wrong}")
         if wrong
         else LabelValue(label, "")
     )
@@ -99,12 +99,12 @@ def is_broken(text: str) -> bool:
     return not text.isascii() and _SURROGATES.search(text) is not None
 
 
-def part_of(word: str) -> Part | None:
+def parse_part_word(word: str) -> Part | None:
     """Return the part that a word means, in any case: "" for unassigned, None for other words."""
     return _PARTS.get(word.strip().lower())
 
 
-def part_in(path: str) -> Part:
+def find_part_in_path(path: str) -> Part:
     """Return the last part that a path mentions, as `train.csv` and `valid/_classes.csv` do."""
     part: Part = ""
     for word in re.split(r"[^a-z]+", path.lower()):
@@ -112,10 +112,10 @@ def part_in(path: str) -> Part:
     return part
 
 
-def part_above(path: str, folders: int) -> Part:
+def find_part_in_folders(path: str, folders: int) -> Part:
     """Return the part that one of the first `folders` folders of a path is named after, or ""."""
     for folder in reversed(path.split("/")[:folders]):
-        part = part_of(folder)
+        part = parse_part_word(folder)
         if part:
             return part
     return ""

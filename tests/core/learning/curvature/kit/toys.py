@@ -5,7 +5,7 @@ from torch import nn
 
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import basis_cotangents
-from core.learning.curvature.layers import layers_of
+from core.learning.curvature.layers import list_layer_names
 
 
 def cnn(seed=0):
@@ -30,7 +30,7 @@ def images(n=6, seed=1, shape=(2, 6, 6)):
 
 
 def layers(network):
-    return layers_of(network, [name for name, _ in network.named_parameters()])
+    return list_layer_names(network, [name for name, _ in network.named_parameters()])
 
 
 def measure(network, x, kind, cotangents=basis_cotangents, names=None, batch=None):

@@ -8,7 +8,7 @@ import torch
 
 from core.learning.evaluation.calibration.error import (
     Calibration,
-    calibration_of,
+    compute_calibration_error,
     measure_calibration,
     sort_answers,
 )
@@ -39,7 +39,7 @@ def test_the_raw_error_is_that_of_a_slow_version() -> None:
     wanted = (
         sum(abs(sum(probabilities[i] for i in b) - sum(right[i] for i in b)) for b in bins) / 333
     )
-    found = calibration_of(probabilities, right)
+    found = compute_calibration_error(probabilities, right)
     assert found.raw == pytest.approx(wanted, abs=1e-12)
     assert [(b.images, b.right) for b in found.bins] == [(len(b), sum(right[b])) for b in bins]
     assert [b.probability for b in found.bins] == pytest.approx(
@@ -55,7 +55,7 @@ def test_bins_have_fifty_images_at_least(images: int, bins: int) -> None:
 
 
 def errors(n: int, sure: float) -> list[Calibration]:
-    return [calibration_of(*draw(n, seed, sure), seed=seed) for seed in range(SEEDS)]
+    return [compute_calibration_error(*draw(n, seed, sure), seed=seed) for seed in range(SEEDS)]
 
 
 def test_a_model_without_fault_has_zero_in_its_interval() -> None:
@@ -73,7 +73,7 @@ def test_a_model_without_fault_has_zero_in_its_interval() -> None:
 def test_one_that_is_too_sure_or_not_sure_enough_is_found(sure: float) -> None:
     found = errors(300, sure)
     assert all(one.low > 0 for one in found)
-    right = calibration_of(*draw(100_000, 99, sure)).raw
+    right = compute_calibration_error(*draw(100_000, 99, sure)).raw
     assert np.mean([one.low <= right <= one.high for one in found]) >= 0.9
 
 

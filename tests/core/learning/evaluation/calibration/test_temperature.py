@@ -7,7 +7,11 @@ from torch.nn import functional
 
 from core.contract.manifest import Temperature
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.calibration.held_out import Logits, concatenate_tasks, stride_of
+from core.learning.evaluation.calibration.held_out import (
+    Logits,
+    choose_logits_stride,
+    concatenate_tasks,
+)
 from core.learning.evaluation.calibration.temperature import choose_temperature, fit_temperature
 from core.learning.evaluation.evaluate import logits_on_task
 from core.learning.precision import Inputs
@@ -132,7 +136,7 @@ def test_tasks_with_heads_of_their_own_are_joined() -> None:
 
 @pytest.mark.parametrize(("most", "stride"), [(70, 1), (69, 2), (20, 4)])
 def test_of_more_logits_than_fit_every_second_is_taken(most: int, stride: int) -> None:
-    assert stride_of([(10, 3), (20, 2)], most) == stride
+    assert choose_logits_stride([(10, 3), (20, 2)], most) == stride
 
 
 def test_a_job_gives_its_version_the_temperature_of_all_held_out_images(bench) -> None:
