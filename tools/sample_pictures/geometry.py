@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Points = npt.NDArray[np.float32]
-Values = npt.NDArray[np.float32]
+Points = npt.NDArray[Any]
+Values = npt.NDArray[Any]
 Solid = Callable[[Points], Values]
 Rng = np.random.Generator
 LATTICE = 16
@@ -50,42 +50,47 @@ class Noise:
         return sum_values([share * self(points, scale * factor) for share, factor in layers])
 
 
+def to_floats(values: npt.ArrayLike) -> Points:
+    """Return numbers as an array of single precision."""
+    return np.asarray(values, np.float32)
+
+
 def sum_values(values: list[Values]) -> Values:
     """Return the sum of arrays of one shape."""
-    return np.sum(values, axis=0, dtype=np.float32)
+    return to_floats(np.sum(values, axis=0))
 
 
 def length(vectors: npt.NDArray[Any]) -> Values:
     """Return the lengths of vectors [N, D]."""
-    return np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    return to_floats(np.sqrt(np.einsum("ij,ij->i", vectors, vectors)))
 
 
 def smooth_union(a: Values, b: Values, width: float) -> Values:
     """Return the distance of two solids together, with a rounded seam of some width."""
     share = np.clip(0.5 + 0.5 * (b - a) / width, 0, 1)
-    return b * (1 - share) + a * share - width * share * (1 - share)
+    return to_floats(b * (1 - share) + a * share - width * share * (1 - share))
 
 
 def sphere(p: Points, centre: tuple[float, float, float], radius: float) -> Values:
     """Return the distance of a sphere."""
-    return length(p - np.float32(centre)) - radius
+    return length(p - to_floats(centre)) - radius
 
 
 def ellipsoid(
     p: Points, centre: tuple[float, float, float], radii: tuple[float, float, float]
 ) -> Values:
     """Return an estimate of the distance of an ellipsoid, never too large by much."""
-    scaled = (p - np.float32(centre)) / np.float32(radii)
+    scaled = (p - to_floats(centre)) / to_floats(radii)
     inner = length(scaled)
-    outer = np.maximum(length(scaled / np.float32(radii)), 1e-6)
-    return inner * (inner - 1) / outer
+    outer = np.maximum(length(scaled / to_floats(radii)), 1e-6)
+    return to_floats(inner * (inner - 1) / outer)
 
 
 def capsule(
     p: Points, a: tuple[float, float, float], b: tuple[float, float, float], radius: float
 ) -> Values:
     """Return the distance of a rod with round ends."""
-    start, axis = np.float32(a), np.float32(b) - np.float32(a)
+    start, axis = to_floats(a), to_floats(b) - to_floats(a)
     share = np.clip((p - start) @ axis / (axis @ axis), 0, 1)
     return length(p - start - share[:, None] * axis) - radius
 
@@ -94,17 +99,17 @@ def round_box(
     p: Points, centre: tuple[float, float, float], half: tuple[float, float, float], edge: float
 ) -> Values:
     """Return the distance of a box with round edges of the radius `edge`."""
-    beyond = np.abs(p - np.float32(centre)) - np.float32(half) + edge
-    return length(np.maximum(beyond, 0)) + np.minimum(beyond.max(1), 0) - edge
+    beyond = np.abs(p - to_floats(centre)) - to_floats(half) + edge
+    return to_floats(length(np.maximum(beyond, 0)) + np.minimum(beyond.max(1), 0) - edge)
 
 
 def torus(
     p: Points, centre: tuple[float, float, float], ring: float, tube: float, axis: int = 1
 ) -> Values:
     """Return the distance of a ring with a round section, around one of the three axes."""
-    moved = p - np.float32(centre)
+    moved = p - to_floats(centre)
     flat = length(np.delete(moved, axis, 1)) - ring
-    return np.hypot(flat, moved[:, axis]) - tube
+    return to_floats(np.hypot(flat, moved[:, axis]) - tube)
 
 
 def cone_stump(p: Points, height: float, low: float, high: float, edge: float = 0.0) -> Values:
@@ -120,9 +125,9 @@ def cone_stump(p: Points, height: float, low: float, high: float, edge: float = 
     y = y - half
     cap_x = x - np.minimum(x, np.where(y < 0, low, high))
     cap_y = np.abs(y) - half
-    slant = np.float32((high - low, height))
+    slant = to_floats((high - low, height))
     along = np.clip(((x - low) * slant[0] + (y + half) * slant[1]) / (slant @ slant), 0, 1)
     side_x, side_y = x - low - along * slant[0], y + half - along * slant[1]
     inside = np.where((side_x < 0) & (cap_y < 0), -1.0, 1.0)
     nearest = np.minimum(cap_x**2 + cap_y**2, side_x**2 + side_y**2)
-    return (inside * np.sqrt(nearest) - edge).astype(np.float32)
+    return to_floats(inside * np.sqrt(nearest) - edge)

@@ -2,11 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tools.sample_pictures.geometry import Noise, Points, Rng, Solid, Values, length
+from tools.sample_pictures.geometry import (
+    Noise,
+    Points,
+    Rng,
+    Solid,
+    Values,
+    length,
+    to_floats,
+)
 
 SIDE = 128
 """Pixels a side of a picture."""
@@ -14,7 +23,7 @@ SAMPLES = 2
 """Rays of a pixel along each side."""
 STEPS, SHADOW_STEPS = 72, 28
 NEAR_ENOUGH = 0.002
-Colours = npt.NDArray[np.float32]
+Colours = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -62,25 +71,25 @@ def draw(thing: Thing, rng: Rng) -> npt.NDArray[np.uint8]:
 def _choose_view(thing: Thing, rng: Rng) -> View:
     turn, rise = rng.uniform(0, 2 * np.pi), np.radians(rng.uniform(14, 48))
     away = thing.reach * rng.uniform(2.3, 3.5)
-    middle = np.float32((0, thing.height / 2, 0))
-    eye = middle + away * np.float32(
+    middle = to_floats((0, thing.height / 2, 0))
+    eye = middle + away * to_floats(
         (np.cos(rise) * np.cos(turn), np.sin(rise), np.cos(rise) * np.sin(turn))
     )
     target = middle + thing.reach * rng.uniform(-0.22, 0.22, 3).astype(np.float32)
     side = turn + rng.uniform(0.5, 2.2) * rng.choice((-1, 1))
     high = np.radians(rng.uniform(32, 68))
-    light = np.float32((np.cos(high) * np.cos(side), np.sin(high), np.cos(high) * np.sin(side)))
-    warmth = np.float32((1 + rng.uniform(-0.06, 0.1), 1, 1 - rng.uniform(-0.06, 0.1)))
-    wall = np.float32(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.12, 0.12, 3)))
+    light = to_floats((np.cos(high) * np.cos(side), np.sin(high), np.cos(high) * np.sin(side)))
+    warmth = to_floats((1 + rng.uniform(-0.06, 0.1), 1, 1 - rng.uniform(-0.06, 0.1)))
+    wall = to_floats(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.12, 0.12, 3)))
     return View(eye, target, rng.uniform(1.6, 1.9), light, warmth, _choose_table(rng), wall)
 
 
 def _choose_table(rng: Rng) -> Callable[[Points], Colours]:
     """Return the colours of wood, cloth, stone or a plain board, by points [N, 3]."""
     noise, kind = Noise(rng), rng.choice(("wood", "cloth", "stone", "plain"))
-    base = np.float32(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.2, 0.2, 3)))
+    base = to_floats(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.2, 0.2, 3)))
     if kind == "wood":
-        base = np.float32(rng.uniform(0.55, 1.0) * np.float32((0.72, 0.5, 0.3)))
+        base = to_floats(rng.uniform(0.55, 1.0) * to_floats((0.72, 0.5, 0.3)))
     other = np.clip(base * rng.uniform(0.55, 0.85), 0, 1)
     angle, width = rng.uniform(0, np.pi), rng.uniform(0.25, 0.6)
 
@@ -90,19 +99,15 @@ def _choose_table(rng: Rng) -> Callable[[Points], Colours]:
         turned = np.stack((x, np.zeros_like(x), z), 1).astype(np.float32)
         if kind == "wood":
             rings = noise(turned, (0.5, 1.0, 5.0)) * 6
-            return np.float32(0.35) * (rings % 1) + np.float32(0.5) * noise(
-                turned, (2.0, 1.0, 40.0)
-            )
+            return 0.35 * (rings % 1) + 0.5 * noise(turned, (2.0, 1.0, 40.0))
         if kind == "cloth":
             checks = (np.floor(x / width) + np.floor(z / width)) % 2
-            return np.float32(0.75) * checks.astype(np.float32) + np.float32(0.25) * noise(
-                turned, 30.0
-            )
+            return to_floats(0.75 * checks + 0.25 * noise(turned, 30.0))
         return noise.layered(turned, 2.5) * (1.0 if kind == "stone" else 0.15)
 
     def colour(p: Points) -> Colours:
         share = shade(p)[:, None]
-        return base * (1 - share) + other * share
+        return to_floats(base * (1 - share) + other * share)
 
     return colour
 
@@ -117,11 +122,11 @@ def _cast_rays(view: View) -> Points:
     x, y = np.meshgrid(place, -place)
     rays = x[..., None] * right + y[..., None] * up + view.focal * ahead
     rays = rays.reshape(-1, 3).astype(np.float32)
-    return rays / length(rays)[:, None]
+    return to_floats(rays / length(rays)[:, None])
 
 
 def _trace(thing: Thing, view: View, rays: Points) -> Colours:
-    middle = np.float32((0, thing.height / 2, 0))
+    middle = to_floats((0, thing.height / 2, 0))
     hit = _march(thing, view.eye, rays, middle)
     with np.errstate(divide="ignore"):
         to_table = np.where(rays[:, 1] < -1e-4, -view.eye[1] / rays[:, 1], np.inf)
@@ -136,7 +141,7 @@ def _trace(thing: Thing, view: View, rays: Points) -> Colours:
         colours[is_thing] = _shade(thing, view, points, normals, plain, -rays[is_thing])
     points = view.eye + rays[is_table] * to_table[is_table, None].astype(np.float32)
     if len(points):
-        normals = np.broadcast_to(np.float32((0, 1, 0)), points.shape)
+        normals = np.broadcast_to(to_floats((0, 1, 0)), points.shape)
         lit = _shade(thing, view, points, normals, view.table(points / thing.reach), None)
         # The table fades into the wall far away.
         far = np.clip(length(points) / (9 * thing.reach), 0, 1)[:, None] ** 2
@@ -170,7 +175,7 @@ def _find_normals(solid: Solid, points: Points) -> Points:
         for offset in np.eye(3, dtype=np.float32) * step
     ]
     normals = np.stack(slopes, 1)
-    return normals / np.maximum(length(normals), 1e-9)[:, None]
+    return to_floats(normals / np.maximum(length(normals), 1e-9)[:, None])
 
 
 def _shade(
@@ -191,7 +196,7 @@ def _shade(
         between /= length(between)[:, None]
         gleam = np.clip(np.einsum("ij,ij->i", normals, between), 0, 1) ** 48
         colours = colours + (thing.shine * gleam * lit)[:, None]
-    return colours.astype(np.float32)
+    return to_floats(colours)
 
 
 def _find_light(thing: Thing, points: Points, light: Points) -> Values:

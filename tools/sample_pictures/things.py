@@ -16,6 +16,7 @@ from tools.sample_pictures.geometry import (
     round_box,
     smooth_union,
     sphere,
+    to_floats,
     torus,
 )
 from tools.sample_pictures.scene import Colours, Thing
@@ -30,23 +31,23 @@ PAINTS: tuple[Colour, ...] = (
 
 
 def _paint(rng: Rng) -> Points:
-    colour = np.float32(PAINTS[rng.integers(len(PAINTS))])
+    colour = to_floats(PAINTS[rng.integers(len(PAINTS))])
     return np.clip(colour * (1 + rng.uniform(-0.12, 0.12, 3)), 0.03, 0.97).astype(np.float32)
 
 
 def _vary(rng: Rng, colour: Colour, spread: float = 0.12) -> Points:
-    return np.clip(np.float32(colour) * (1 + rng.uniform(-spread, spread, 3)), 0, 1).astype(
+    return np.clip(to_floats(colour) * (1 + rng.uniform(-spread, spread, 3)), 0, 1).astype(
         np.float32
     )
 
 
 def _mix(a: Points, b: Points, share: Values) -> Colours:
     """Return colours between two, by shares [N] of the second."""
-    return (a + np.clip(share, 0, 1)[:, None] * (b - a)).astype(np.float32)
+    return to_floats(a + np.clip(share, 0, 1)[:, None] * (b - a))
 
 
 def _put(colours: Colours, where: np.ndarray, colour: Points | Colour) -> Colours:
-    return np.where(where[:, None], np.float32(colour), colours).astype(np.float32)
+    return np.where(where[:, None], to_floats(colour), colours).astype(np.float32)
 
 
 def _face_in(p: Points, n: Points) -> np.ndarray:
@@ -56,7 +57,7 @@ def _face_in(p: Points, n: Points) -> np.ndarray:
 
 def _dimpled(p: Points, flat: float, top: float) -> Values:
     """Return an estimate of the distance of a fruit with a dimple at the top and the bottom."""
-    q = (p - np.float32((0, flat, 0))) / np.float32((1, flat, 1))
+    q = (p - to_floats((0, flat, 0))) / to_floats((1, flat, 1))
     far = np.maximum(length(q), 1e-6)
     up = np.arccos(np.clip(q[:, 1] / far, -1, 1))
     radius = 1 - top * np.exp(-((up / 0.34) ** 2)) - 0.12 * np.exp(-(((np.pi - up) / 0.3) ** 2))
@@ -85,7 +86,7 @@ def _make_apple(rng: Rng) -> Thing:
         return np.minimum(whole, leaf(p)) if has_leaf else whole
 
     def colour(p: Points, _: Points) -> Colours:
-        turn = np.arctan2(p[:, 2], p[:, 0])[:, None] * np.float32((3.0, 0, 0)) + p
+        turn = np.arctan2(p[:, 2], p[:, 0])[:, None] * to_floats((3.0, 0, 0)) + p
         share = noise.layered(turn.astype(np.float32), 1.4) + 0.35 * (p[:, 1] / (2 * flat) - 0.5)
         skin = _mix(first, second, (share - 0.42) * 3)
         skin = _put(skin, stalk(p) < 0.02, BROWN)
@@ -99,10 +100,10 @@ def _make_orange(rng: Rng) -> Thing:
     skin = _vary(rng, (0.95, 0.5, 0.07), 0.08)
 
     def solid(p: Points) -> Values:
-        return _dimpled(p, flat, 0.05) + np.float32(0.012) * noise(p, 14.0)
+        return _dimpled(p, flat, 0.05) + 0.012 * noise(p, 14.0)
 
     def colour(p: Points, _: Points) -> Colours:
-        plain = _mix(skin, skin * np.float32(0.78), noise(p, 14.0))
+        plain = _mix(skin, skin * 0.78, noise(p, 14.0))
         return _put(
             plain, np.hypot(p[:, 0], p[:, 2]) + 3 * (p[:, 1] < flat) < 0.13, (0.35, 0.4, 0.15)
         )
@@ -145,8 +146,8 @@ def _make_egg(rng: Rng) -> Thing:
         return ellipsoid(squeezed.astype(np.float32), (0, long, 0), (1, long, 1))
 
     def colour(p: Points, _: Points) -> Colours:
-        plain = _mix(shell, shell * np.float32(0.9), noise.layered(p, 3.0))
-        return _put(plain, noise(p, 9.0) > speck, np.float32(shell * 0.5))
+        plain = _mix(shell, shell * 0.9, noise.layered(p, 3.0))
+        return _put(plain, noise(p, 9.0) > speck, to_floats(shell * 0.5))
 
     height = 2 * long if is_up else 2.0
     return Thing(solid, colour, height, 1.5, shine=0.2, caution=0.7)
@@ -169,7 +170,7 @@ def _make_carrot(rng: Rng) -> Thing:
     def root(p: Points) -> Values:
         upright = np.stack((p[:, 2], p[:, 0] - start, p[:, 1] - wide), 1)
         rings = 0.025 * np.sin(upright[:, 1] * 11 + 5 * noise(p, 1.5))
-        return cone_stump(upright, long, wide, 0.07, 0.06) + rings.astype(np.float32)
+        return to_floats(cone_stump(upright, long, wide, 0.07, 0.06) + rings)
 
     def green(p: Points) -> Values:
         stalks = [
@@ -180,15 +181,15 @@ def _make_carrot(rng: Rng) -> Thing:
             ellipsoid(p, (start - reach, up + 0.05, side), (0.34, 0.1, 0.17))
             for side, up, reach in leaves
         ]
-        return np.minimum.reduce([*stalks, *tufts])
+        return to_floats(np.minimum.reduce([*stalks, *tufts]))
 
     def solid(p: Points) -> Values:
         return np.minimum(root(p), green(p))
 
     def colour(p: Points, _: Points) -> Colours:
         rings = noise(p, (9.0, 1.2, 1.2))
-        plain = _mix(skin, skin * np.float32(0.72), 2 * rings - 0.8)
-        leaf = _mix(np.float32(LEAF), np.float32((0.32, 0.55, 0.2)), noise(p, 4.0))
+        plain = _mix(skin, skin * 0.72, 2 * rings - 0.8)
+        leaf = _mix(to_floats(LEAF), to_floats((0.32, 0.55, 0.2)), noise(p, 4.0))
         return np.where((green(p) < root(p))[:, None], leaf, plain).astype(np.float32)
 
     return Thing(solid, colour, 2 * wide, long / 2 + 1.0, shine=0.2, caution=0.7)
@@ -208,7 +209,7 @@ def _make_mushroom(rng: Rng) -> Thing:
 
     def cap(p: Points) -> Values:
         dome = ellipsoid(p, (0, tall, 0), (wide, high, wide))
-        return np.maximum(dome, tall - 0.1 - p[:, 1])
+        return to_floats(np.maximum(dome, tall - 0.1 - p[:, 1]))
 
     def stem(p: Points) -> Values:
         return cone_stump(p, tall + 0.1, thick * 1.25, thick * 0.85, 0.05)
@@ -217,11 +218,11 @@ def _make_mushroom(rng: Rng) -> Thing:
         return smooth_union(cap(p), stem(p), 0.12)
 
     def colour(p: Points, n: Points) -> Colours:
-        top = _mix(skin, skin * np.float32(0.75), noise.layered(p, 2.0))
+        top = _mix(skin, skin * 0.75, noise.layered(p, 2.0))
         if kind == 0:
             top = _put(top, noise(p, 3.6) > 0.68, WHITE)
         pale = _mix(
-            np.float32((0.9, 0.86, 0.76)), np.float32((0.72, 0.65, 0.52)), noise(p, (9.0, 1.0, 9.0))
+            to_floats((0.9, 0.86, 0.76)), to_floats((0.72, 0.65, 0.52)), noise(p, (9.0, 1.0, 9.0))
         )
         is_top = (p[:, 1] > tall - 0.08) & (n[:, 1] > -0.5)
         return np.where(is_top[:, None], top, pale).astype(np.float32)
@@ -245,13 +246,13 @@ def _make_doughnut(rng: Rng) -> Thing:
         return torus(p, (0, tube, 0), 1.0, tube)
 
     def colour(p: Points, _: Points) -> Colours:
-        edge = tube * (0.95 + 0.5 * (noise(p * np.float32((1, 0, 1)), 3.0) - 0.5))
-        plain = _mix(dough, dough * np.float32(0.8), noise.layered(p, 3.0))
+        edge = tube * (0.95 + 0.5 * (noise(p * to_floats((1, 0, 1)), 3.0) - 0.5))
+        plain = _mix(dough, dough * 0.8, noise.layered(p, 3.0))
         is_iced = p[:, 1] > edge
         plain = _put(plain, is_iced, icing)
         if has_sprinkles:
             for paint, level in zip(PAINTS[:5], (0.83, 0.84, 0.83, 0.84, 0.83), strict=True):
-                shifted = (p + np.float32(paint) * 7).astype(np.float32)
+                shifted = (p + to_floats(paint) * 7).astype(np.float32)
                 plain = _put(plain, is_iced & (noise(shifted, 7.5) > level), paint)
         return plain
 
@@ -270,7 +271,7 @@ def _make_mug(rng: Rng) -> Thing:
     def solid(p: Points) -> Values:
         cup = cone_stump(p, tall, wide * 0.92, wide, 0.06)
         hollow = cone_stump(
-            p - np.float32((0, drink if is_full else 0.15, 0)), tall, wide * 0.84, wide * 0.9
+            p - to_floats((0, drink if is_full else 0.15, 0)), tall, wide * 0.84, wide * 0.9
         )
         handle = torus(p, (wide + 0.1, tall * 0.52, 0), tall * 0.27, 0.1, axis=2)
         handle = np.maximum(handle, wide * 0.9 - p[:, 0])
@@ -294,19 +295,19 @@ def _make_bowl(rng: Rng) -> Thing:
     noise, wide, tall = Noise(rng), rng.uniform(1.2, 1.5), rng.uniform(0.85, 1.15)
     paint, rim = _paint(rng), _paint(rng)
     is_glazed = rng.random() < 0.5
-    inside = _vary(rng, WHITE, 0.04) if rng.random() < 0.5 else np.float32(paint * 0.9)
+    inside = _vary(rng, WHITE, 0.04) if rng.random() < 0.5 else to_floats(paint * 0.9)
 
     def solid(p: Points) -> Values:
         outer = ellipsoid(p, (0, tall, 0), (wide, tall, wide))
         inner = ellipsoid(p, (0, tall, 0), (wide - 0.13, tall - 0.16, wide - 0.13))
         foot = cone_stump(p, 0.22, wide * 0.45, wide * 0.42, 0.03)
         shell = np.maximum(np.maximum(outer, -inner), p[:, 1] - tall)
-        return np.minimum(shell, np.maximum(foot, -inner))
+        return to_floats(np.minimum(shell, np.maximum(foot, -inner)))
 
     def colour(p: Points, n: Points) -> Colours:
         plain = np.broadcast_to(paint, p.shape).astype(np.float32)
         if is_glazed:
-            plain = _mix(paint, np.float32(paint * 0.6), noise.layered(p, 2.0))
+            plain = _mix(paint, to_floats(paint * 0.6), noise.layered(p, 2.0))
         plain = _put(plain, _face_in(p, n) | (n[:, 1] > 0.9), inside)
         return _put(plain, p[:, 1] > tall - 0.08, rim)
 
@@ -331,14 +332,14 @@ def _make_bottle(rng: Rng) -> Thing:
 
     def solid(p: Points) -> Values:
         body = cone_stump(p, tall, wide, wide, 0.12)
-        top = cone_stump(p - np.float32((0, tall - 0.15, 0)), neck, wide * 0.42, wide * 0.3, 0.04)
+        top = cone_stump(p - to_floats((0, tall - 0.15, 0)), neck, wide * 0.42, wide * 0.3, 0.04)
         lip = cone_stump(
-            p - np.float32((0, tall + neck - 0.4, 0)), 0.25, wide * 0.38, wide * 0.38, 0.03
+            p - to_floats((0, tall + neck - 0.4, 0)), 0.25, wide * 0.38, wide * 0.38, 0.03
         )
         return np.minimum(smooth_union(body, top, 0.45), lip)
 
     def colour(p: Points, n: Points) -> Colours:
-        plain = _mix(glass, np.float32(glass * 0.6 + 0.25), np.clip(n[:, 1] + 0.2, 0, 0.5))
+        plain = _mix(glass, to_floats(glass * 0.6 + 0.25), np.clip(n[:, 1] + 0.2, 0, 0.5))
         is_label = (p[:, 1] > low) & (p[:, 1] < high)
         plain = _put(plain, is_label, label)
         plain = _put(plain, is_label & (np.abs(p[:, 1] - low - 0.3 * (high - low)) < 0.09), stripe)
@@ -381,9 +382,7 @@ def _make_book(rng: Rng) -> Thing:
             plain = _put(
                 plain, (n[:, 1] > 0.8) & (np.abs(np.abs(p[:, 2]) - half[2] + 0.15) < 0.04), title
             )
-        leaves = _mix(
-            np.float32((0.93, 0.9, 0.8)), np.float32((0.75, 0.7, 0.58)), (p[:, 1] * 40) % 1
-        )
+        leaves = _mix(to_floats((0.93, 0.9, 0.8)), to_floats((0.75, 0.7, 0.58)), (p[:, 1] * 40) % 1)
         return np.where((pages(p) < boards(p))[:, None], leaves, plain).astype(np.float32)
 
     return Thing(solid, colour, 2 * half[1], 1.65, shine=0.15)
@@ -391,7 +390,7 @@ def _make_book(rng: Rng) -> Thing:
 
 def _make_die(rng: Rng) -> Thing:
     paint = _paint(rng)
-    pip = np.float32(WHITE if paint.mean() < 0.6 else (0.08, 0.08, 0.1))
+    pip = to_floats(WHITE if paint.mean() < 0.6 else (0.08, 0.08, 0.1))
     edge, dot = float(rng.uniform(0.12, 0.3)), rng.uniform(0.17, 0.22)
     faces = rng.permutation(6) + 1
     corner, row = [(a, b) for a in (-0.5, 0.5) for b in (-0.5, 0.5)], [(-0.5, 0.0), (0.5, 0.0)]
@@ -405,14 +404,14 @@ def _make_die(rng: Rng) -> Thing:
 
     def colour(p: Points, _: Points) -> Colours:
         plain = np.broadcast_to(paint, p.shape).astype(np.float32)
-        q = p - np.float32((0, 1, 0))
+        q = p - to_floats((0, 1, 0))
         for number, (axis, sign) in zip(
             faces, [(a, s) for a in range(3) for s in (-1, 1)], strict=True
         ):
             flat = np.delete(q, axis, 1)
             is_face = q[:, axis] * sign > 0.96
             for spot in spots[int(number)]:
-                plain = _put(plain, is_face & (length(flat - np.float32(spot)) < dot), pip)
+                plain = _put(plain, is_face & (length(flat - to_floats(spot)) < dot), pip)
         return plain
 
     return Thing(solid, colour, 2.0, 1.8, shine=0.5)
