@@ -251,7 +251,7 @@ def test_a_dropped_folder_is_packed_and_uploaded_as_one_batch(
     looked_at(page)
     expect(row).to_contain_text("week 31.tar")
     expect(row.get_by_label("Name")).to_have_value("week 31")
-    expect(row).to_contain_text("2 classes, 24 images to learn from and 20 to measure")
+    expect(row).to_contain_text("2 classes, 44 images, 20 of them held out")
     assert watched.faults() == []
 
 

@@ -10,16 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Points = npt.NDArray[np.float32]
-Values = npt.NDArray[np.float32]
+Points = npt.NDArray[Any]
+Values = npt.NDArray[Any]
 Solid = Callable[[Points], Values]
 Rng = np.random.Generator
 LATTICE = 16
-
-
-def to_floats(values: npt.ArrayLike) -> Values:
-    """Return numbers as float32, with the shape that they have."""
-    return np.asarray(values, np.float32)
 
 
 class Noise:
@@ -55,9 +50,14 @@ class Noise:
         return sum_values([share * self(points, scale * factor) for share, factor in layers])
 
 
+def to_floats(values: npt.ArrayLike) -> Points:
+    """Return numbers as an array of single precision."""
+    return np.asarray(values, np.float32)
+
+
 def sum_values(values: list[Values]) -> Values:
     """Return the sum of arrays of one shape."""
-    return to_floats(np.sum(values, axis=0, dtype=np.float32))
+    return to_floats(np.sum(values, axis=0))
 
 
 def length(vectors: npt.NDArray[Any]) -> Values:
@@ -130,4 +130,4 @@ def cone_stump(p: Points, height: float, low: float, high: float, edge: float = 
     side_x, side_y = x - low - along * slant[0], y + half - along * slant[1]
     inside = np.where((side_x < 0) & (cap_y < 0), -1.0, 1.0)
     nearest = np.minimum(cap_x**2 + cap_y**2, side_x**2 + side_y**2)
-    return to_floats((inside * np.sqrt(nearest) - edge).astype(np.float32))
+    return to_floats(inside * np.sqrt(nearest) - edge)

@@ -2,11 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tools.sample_pictures.geometry import Noise, Points, Rng, Solid, Values, length, to_floats
+from tools.sample_pictures.geometry import (
+    Noise,
+    Points,
+    Rng,
+    Solid,
+    Values,
+    length,
+    to_floats,
+)
 
 SIDE = 128
 """Pixels a side of a picture."""
@@ -14,7 +23,7 @@ SAMPLES = 2
 """Rays of a pixel along each side."""
 STEPS, SHADOW_STEPS = 72, 28
 NEAR_ENOUGH = 0.002
-Colours = npt.NDArray[np.float32]
+Colours = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -90,12 +99,10 @@ def _choose_table(rng: Rng) -> Callable[[Points], Colours]:
         turned = np.stack((x, np.zeros_like(x), z), 1).astype(np.float32)
         if kind == "wood":
             rings = noise(turned, (0.5, 1.0, 5.0)) * 6
-            return to_floats(0.35) * (rings % 1) + to_floats(0.5) * noise(turned, (2.0, 1.0, 40.0))
+            return 0.35 * (rings % 1) + 0.5 * noise(turned, (2.0, 1.0, 40.0))
         if kind == "cloth":
             checks = (np.floor(x / width) + np.floor(z / width)) % 2
-            return to_floats(
-                to_floats(0.75) * checks.astype(np.float32) + to_floats(0.25) * noise(turned, 30.0)
-            )
+            return to_floats(0.75 * checks + 0.25 * noise(turned, 30.0))
         return noise.layered(turned, 2.5) * (1.0 if kind == "stone" else 0.15)
 
     def colour(p: Points) -> Colours:
@@ -108,8 +115,8 @@ def _choose_table(rng: Rng) -> Callable[[Points], Colours]:
 def _cast_rays(view: View) -> Points:
     """Return directions [N, 3] of the rays through all samples, row by row."""
     ahead = (view.target - view.eye) / np.linalg.norm(view.target - view.eye)
-    right = to_floats(np.cross(ahead, (0, 1, 0)))
-    right = right / np.linalg.norm(right)
+    right = np.cross(ahead, (0, 1, 0))
+    right /= np.linalg.norm(right)
     up = np.cross(right, ahead)
     place = (np.arange(SIDE * SAMPLES) + 0.5) / (SIDE * SAMPLES) * 2 - 1
     x, y = np.meshgrid(place, -place)
@@ -189,7 +196,7 @@ def _shade(
         between /= length(between)[:, None]
         gleam = np.clip(np.einsum("ij,ij->i", normals, between), 0, 1) ** 48
         colours = colours + (thing.shine * gleam * lit)[:, None]
-    return to_floats(colours.astype(np.float32))
+    return to_floats(colours)
 
 
 def _find_light(thing: Thing, points: Points, light: Points) -> Values:

@@ -43,7 +43,7 @@ def _vary(rng: Rng, colour: Colour, spread: float = 0.12) -> Points:
 
 def _mix(a: Points, b: Points, share: Values) -> Colours:
     """Return colours between two, by shares [N] of the second."""
-    return (a + np.clip(share, 0, 1)[:, None] * (b - a)).astype(np.float32)
+    return to_floats(a + np.clip(share, 0, 1)[:, None] * (b - a))
 
 
 def _put(colours: Colours, where: np.ndarray, colour: Points | Colour) -> Colours:
@@ -88,7 +88,7 @@ def _make_apple(rng: Rng) -> Thing:
     def colour(p: Points, _: Points) -> Colours:
         turn = np.arctan2(p[:, 2], p[:, 0])[:, None] * to_floats((3.0, 0, 0)) + p
         share = noise.layered(turn.astype(np.float32), 1.4) + 0.35 * (p[:, 1] / (2 * flat) - 0.5)
-        skin = _mix(first, second, to_floats((share - 0.42) * 3))
+        skin = _mix(first, second, (share - 0.42) * 3)
         skin = _put(skin, stalk(p) < 0.02, BROWN)
         return _put(skin, leaf(p) < 0.02, LEAF) if has_leaf else skin
 
@@ -100,10 +100,10 @@ def _make_orange(rng: Rng) -> Thing:
     skin = _vary(rng, (0.95, 0.5, 0.07), 0.08)
 
     def solid(p: Points) -> Values:
-        return _dimpled(p, flat, 0.05) + to_floats(0.012) * noise(p, 14.0)
+        return _dimpled(p, flat, 0.05) + 0.012 * noise(p, 14.0)
 
     def colour(p: Points, _: Points) -> Colours:
-        plain = _mix(skin, skin * to_floats(0.78), noise(p, 14.0))
+        plain = _mix(skin, skin * 0.78, noise(p, 14.0))
         return _put(
             plain, np.hypot(p[:, 0], p[:, 2]) + 3 * (p[:, 1] < flat) < 0.13, (0.35, 0.4, 0.15)
         )
@@ -146,7 +146,7 @@ def _make_egg(rng: Rng) -> Thing:
         return ellipsoid(squeezed.astype(np.float32), (0, long, 0), (1, long, 1))
 
     def colour(p: Points, _: Points) -> Colours:
-        plain = _mix(shell, shell * to_floats(0.9), noise.layered(p, 3.0))
+        plain = _mix(shell, shell * 0.9, noise.layered(p, 3.0))
         return _put(plain, noise(p, 9.0) > speck, to_floats(shell * 0.5))
 
     height = 2 * long if is_up else 2.0
@@ -170,7 +170,7 @@ def _make_carrot(rng: Rng) -> Thing:
     def root(p: Points) -> Values:
         upright = np.stack((p[:, 2], p[:, 0] - start, p[:, 1] - wide), 1)
         rings = 0.025 * np.sin(upright[:, 1] * 11 + 5 * noise(p, 1.5))
-        return cone_stump(upright, long, wide, 0.07, 0.06) + rings.astype(np.float32)
+        return to_floats(cone_stump(upright, long, wide, 0.07, 0.06) + rings)
 
     def green(p: Points) -> Values:
         stalks = [
@@ -188,7 +188,7 @@ def _make_carrot(rng: Rng) -> Thing:
 
     def colour(p: Points, _: Points) -> Colours:
         rings = noise(p, (9.0, 1.2, 1.2))
-        plain = _mix(skin, skin * to_floats(0.72), 2 * rings - 0.8)
+        plain = _mix(skin, skin * 0.72, 2 * rings - 0.8)
         leaf = _mix(to_floats(LEAF), to_floats((0.32, 0.55, 0.2)), noise(p, 4.0))
         return np.where((green(p) < root(p))[:, None], leaf, plain).astype(np.float32)
 
@@ -218,7 +218,7 @@ def _make_mushroom(rng: Rng) -> Thing:
         return smooth_union(cap(p), stem(p), 0.12)
 
     def colour(p: Points, n: Points) -> Colours:
-        top = _mix(skin, skin * to_floats(0.75), noise.layered(p, 2.0))
+        top = _mix(skin, skin * 0.75, noise.layered(p, 2.0))
         if kind == 0:
             top = _put(top, noise(p, 3.6) > 0.68, WHITE)
         pale = _mix(
@@ -247,7 +247,7 @@ def _make_doughnut(rng: Rng) -> Thing:
 
     def colour(p: Points, _: Points) -> Colours:
         edge = tube * (0.95 + 0.5 * (noise(p * to_floats((1, 0, 1)), 3.0) - 0.5))
-        plain = _mix(dough, dough * to_floats(0.8), noise.layered(p, 3.0))
+        plain = _mix(dough, dough * 0.8, noise.layered(p, 3.0))
         is_iced = p[:, 1] > edge
         plain = _put(plain, is_iced, icing)
         if has_sprinkles:
