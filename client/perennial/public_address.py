@@ -124,7 +124,7 @@ def resolve_allowed(
     Args:
         target: the target of a request.
         allow: networks that an operator allows.
-        resolve: function that resolves names; `resolve_name` if None.
+        resolve: function that resolves names; `look_up_host` if None.
 
     Raises:
         Refused: the name has no address or a non-public one, or http leads to an address that is
@@ -135,7 +135,7 @@ def resolve_allowed(
         raise Refused(
             f"{target.host} is a cloud's own service for its machines, and no webhook goes there."
         )
-    addresses = _resolve_addresses(target, resolve or resolve_name)
+    addresses = _resolve_addresses(target, resolve or look_up_host)
     # All of them must be allowed, because a connection may use any.
     for address in addresses:
         if _is_in(address, allow):
@@ -154,7 +154,7 @@ def resolve_allowed(
     return addresses
 
 
-def resolve_name(host: str, port: int) -> list[str]:
+def look_up_host(host: str, port: int) -> list[str]:
     """Return the addresses of a name as the system resolves it.
 
     Raises:

@@ -175,14 +175,14 @@ def _build_union_reader(kinds: tuple[Any, ...]) -> Read:
     def read_union(value: Any) -> Any:
         # The JSON does not say which shape it is, so its keys decide.
         if isinstance(value, dict) and shapes:
-            return _get_reader(max(shapes, key=lambda kind: _rank_fit(kind, value)))(value)
+            return _get_reader(max(shapes, key=lambda kind: _rank_shape_fit(kind, value)))(value)
         read_typed = by_type.get(type(value))
         return _require_any(allowed, value) if read_typed is None else read_typed(value)
 
     return read_union
 
 
-def _rank_fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int]:
+def _rank_shape_fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int]:
     """Return a sort key of an object's fit to a shape.
 
     It is (all required fields are present, minus the number of unknown fields, number of required

@@ -210,7 +210,7 @@ def _encode_options(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the reading options as they are sent. Raises ConfigError."""
     if not options:
         return {}
-    from perennial.pack.rules.options import OPTIONS, option_texts, read_options, write_options
+    from perennial.pack.rules.options import OPTIONS, format_options, read_options, write_options
 
     unknown = sorted(set(options) - {*OPTIONS, "known_classes"})
     if unknown:
@@ -218,7 +218,7 @@ def _encode_options(options: Mapping[str, Any]) -> dict[str, str]:
             f"An archive has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}."
         )
     try:
-        return write_options(read_options(option_texts(options)))
+        return write_options(read_options(format_options(options)))
     except ValueError as error:
         raise ConfigError(str(error)) from error
 

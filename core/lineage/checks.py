@@ -108,7 +108,7 @@ def check_losses(
             check = _fail_for_doubt(check, doubt)
         if losses is not None and not check["passed"]:
             check["pictures"] = [
-                _build_picture(one, model_id) for one in _select_lost_images(name, losses)
+                _build_picture(one, model_id) for one in _select_newly_wrong_images(name, losses)
             ]
         checks.append(check)
     return checks
@@ -411,7 +411,7 @@ def _build_unmeasured(name: Check, limit: float, why: str) -> GateCheck:
     }
 
 
-def _select_lost_images(name: ImageCheck, losses: Losses) -> list[LostImage]:
+def _select_newly_wrong_images(name: ImageCheck, losses: Losses) -> list[LostImage]:
     """Return the lost images to show for a check."""
     if name != "learned_nothing":
         return losses[name]["pictures"]

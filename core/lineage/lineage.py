@@ -108,10 +108,10 @@ def record_hold(session: Session, model: Model, task: Task, now: float) -> None:
     if model.on_held == STOP:
         set_standing(task, Standing.HELD, now, stops=True)
     elif task.standing != Standing.ROLLED_BACK:
-        skip_task(model, task, now)
+        skip_held_task(model, task, now)
 
 
-def skip_task(model: Model, task: Task, now: float) -> None:
+def skip_held_task(model: Model, task: Task, now: float) -> None:
     """Skip a task whose version was held.
 
     Its training images are retained for the model's period from now on.

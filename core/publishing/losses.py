@@ -188,7 +188,7 @@ class _Comparison:
         forgotten = self._describe_tally(self._forgotten, against)
         confused = self._describe_tally(self._confused, against)
         if confused["missing"] is None and not self._brings_classes():
-            confused = _build_missing(against, "the batch brings no new class")
+            confused = _build_skipped_comparison(against, "the batch brings no new class")
         new_classes, known_classes = self._own_batch()
         if self._facts.model.held_out == "counts":  # the batch's images are deleted by this publish
             new_classes["pictures"], known_classes["pictures"] = [], []
@@ -308,9 +308,11 @@ class _Comparison:
         self, tally: LossTally, against: int | None, *, by_recall: bool = False
     ) -> LossCount:
         if against is None:
-            return _build_missing(None, "production is version 0, which was taught nothing")
+            return _build_skipped_comparison(
+                None, "production is version 0, which was taught nothing"
+            )
         if not tally.counts:
-            return _build_missing(against, self._why_nothing())
+            return _build_skipped_comparison(against, self._why_nothing())
         return tally.build_count(against, by_recall=by_recall)
 
     def _why_nothing(self) -> str:
@@ -341,7 +343,9 @@ class _Comparison:
             "no earlier task has held-out images of two classes" if self._forgotten.counts else None
         )
         described = (
-            drifted.build_count(None) if tasks else _build_missing(None, why or self._why_nothing())
+            drifted.build_count(None)
+            if tasks
+            else _build_skipped_comparison(None, why or self._why_nothing())
         )
         totals = {
             name: sum(counts[name] for counts in tasks)
@@ -366,7 +370,7 @@ class _Comparison:
         production = self._facts.production
         against = None if production is None else production.number
         if part is None or not len(part.ranked.rows):
-            nothing = _build_missing(against, "the batch has no held-out images")
+            nothing = _build_skipped_comparison(against, "the batch has no held-out images")
             return nothing, nothing
         targets, predicted = part.ranked.targets, part.ranked.rows
         is_new = targets >= len(self._names_of(self._facts.parent, part.task))
@@ -387,10 +391,10 @@ class _Comparison:
         return (
             new_tally.build_count(None)
             if new_tally.counts
-            else _build_missing(None, "the batch has no held-out images of new classes"),
+            else _build_skipped_comparison(None, "the batch has no held-out images of new classes"),
             known_tally.build_count(against)
             if known_tally.counts
-            else _build_missing(against, no_known),
+            else _build_skipped_comparison(against, no_known),
         )
 
 
@@ -398,7 +402,7 @@ def _select_all_images(part: PredictedPart) -> Mask:
     return np.ones(len(part.ranked.rows), bool)
 
 
-def _build_missing(against: int | None, why: str) -> LossCount:
+def _build_skipped_comparison(against: int | None, why: str) -> LossCount:
     """Return counts for a comparison that was not made, with the reason."""
     return {
         "against": against,

@@ -128,7 +128,7 @@ def _complete_patch(
             )
         base = merge_recipe(base, presets[preset])
     requested = merge_recipe(base, patch)
-    name, hyper = _resolve_method(catalogue, scenario, requested.pop("method", None), preset)
+    name, hyper = _complete_method(catalogue, scenario, requested.pop("method", None), preset)
     requested = merge_recipe(_select_advice(catalogue["methods"][name], requested), requested)
     recipe = _fill_defaults(cast(JsonObject, defaults), requested)
     recipe["method"] = {"name": name, **hyper}
@@ -160,7 +160,7 @@ def _select_advice(entry: MethodEntry, recipe: Mapping[str, Any]) -> JsonObject:
     return merge_recipe(advice, {"optimizer": sgd_options}) if sgd_options else advice
 
 
-def _resolve_method(
+def _complete_method(
     catalogue: Catalogue, scenario: str | None, method: Any, preset: object
 ) -> tuple[str, JsonObject]:
     if not isinstance(method, Mapping):

@@ -90,7 +90,7 @@ def rank_tasks(
     tasks = [
         one
         for one in candidates
-        if one.content_sha256 is not None or _is_read_alike(one.report, sent)
+        if one.content_sha256 is not None or _has_same_reading_options(one.report, sent)
     ]
     where = read_standings(session, model.id, tasks)
     held_numbers = {number for number, standing in where.items() if standing is Standing.HELD}
@@ -98,10 +98,10 @@ def rank_tasks(
         session, model, [n for n, standing in where.items() if standing is Standing.SKIPPED]
     )
     same = [Same(task, where[task.number], task.number in held_numbers) for task in tasks]
-    return sorted(same, key=lambda one: (_compute_rank(one), -one.task.number))
+    return sorted(same, key=lambda one: (_rank_earlier_task(one), -one.task.number))
 
 
-def _compute_rank(same: Same) -> int:
+def _rank_earlier_task(same: Same) -> int:
     if same.standing in ANSWERS:
         return ANSWERS.index(same.standing)
     # A skipped task with a held version is an answer too, after all others.
@@ -120,7 +120,7 @@ def _held_versions(session: Session, model: Model, numbers: Sequence[int]) -> se
     return {number for number, status in newest.items() if status == "held"}
 
 
-def _is_read_alike(report: BatchReport, sent: Sent) -> bool:
+def _has_same_reading_options(report: BatchReport, sent: Sent) -> bool:
     """Return True where an archive was read by the same options; with others it may hold other
     labels.
     """

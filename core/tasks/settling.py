@@ -64,7 +64,7 @@ def continue_without_task(
                 row, task, where, "Only a task whose version is held can be passed over"
             )
         now = db.now(session)
-        lineage.skip_task(row, task, now)
+        lineage.skip_held_task(row, task, now)
         decision = _Decision("task.continue", where, reason)
         return _record_decision(Transaction(session, actor, now), row, task, decision)
 

@@ -15,7 +15,7 @@ from core.ingest import names as service_names
 from core.ingest.layout import IGNORED, Layout, Reading, build_layout
 from core.ingest.limits import Limits
 from core.ingest.rules.names import CSV_NAME, to_nfc
-from core.ingest.rules.options import option_texts, read_options
+from core.ingest.rules.options import format_options, read_options
 from core.text.steps import convert_to_parameters
 from perennial.pack import PackError, labels, names, open_batch
 
@@ -152,7 +152,7 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
             if path.is_file()
         }
     )
-    reading = Reading(read_options(option_texts(chosen)))
+    reading = Reading(read_options(format_options(chosen)))
     whole: dict[str, tuple[str, bool]] | str
     try:
         layout = build_layout(every, Limits(), lambda _: b"", reading)

@@ -25,8 +25,8 @@ from perennial.public_address import (
     describe_non_public,
     find_embedded_ipv4,
     is_metadata_name,
+    look_up_host,
     parse_target,
-    resolve_name,
 )
 
 MAX_REDIRECTS = 5
@@ -80,14 +80,14 @@ class Fetcher:
     ) -> None:
         self._allow_private, self._resolve, self._seconds = (
             allow_private,
-            resolve or resolve_name,
+            resolve or look_up_host,
             seconds,
         )
 
     def head(self, url: str) -> Head:
         """Return the size and version at a URL. Raises Unfetchable."""
         with self._open_response("HEAD", url) as response:
-            return _head_of(response)
+            return _parse_head(response)
 
     def get(self, url: str, most: int) -> tuple[Head, bytes]:
         """Return size and version at a URL, and its first `most` bytes. Raises Unfetchable."""
@@ -98,7 +98,7 @@ class Fetcher:
                 left -= len(pieces[-1])
                 if not left:
                     break
-            return _head_of(response), b"".join(pieces)
+            return _parse_head(response), b"".join(pieces)
 
     @contextmanager
     def _open_response(self, method: str, url: str) -> Iterator[Any]:
@@ -248,7 +248,7 @@ def _get_header(answer: Any, name: bytes) -> str:
     return values[0].decode("latin-1") if values else ""
 
 
-def _head_of(answer: Any) -> Head:
+def _parse_head(answer: Any) -> Head:
     length = _get_header(answer, b"content-length")
     version = _get_header(answer, b"etag") or _get_header(answer, b"last-modified")
     # Cut, because a list may have half a million URLs, and each version stays in memory.

@@ -64,7 +64,7 @@ def write_options(options: ReadingOptions) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
-def option_texts(values: Mapping[str, object]) -> dict[str, str]:
+def format_options(values: Mapping[str, object]) -> dict[str, str]:
     """Return options of a program or command line (true, 0.1) as texts; ignore other names."""
     texts = {name: values[name] for name in OPTIONS if values.get(name) not in (None, "")}
     return {

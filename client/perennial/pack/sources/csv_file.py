@@ -18,7 +18,7 @@ from perennial.pack.labels import normal_label
 from perennial.pack.names import CSV_NAME, is_junk, numbered_name, to_nfc, wrong_path
 from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, RuleError
 from perennial.pack.rules.names import is_no_image
-from perennial.pack.rules.options import option_texts, read_options
+from perennial.pack.rules.options import format_options, read_options
 from perennial.pack.rules.tables import MAX_TABLE_BYTES, find_table, is_table_name, resolve_rows
 from perennial.pack.rules.tables.images import MISSING, ImageNames
 from perennial.pack.text import format_count, quote_name
@@ -157,7 +157,7 @@ def _may_be_image(path: str) -> bool:
 def read_given_options(options: Mapping[str, object]) -> ReadingOptions:
     """Return reading options from a program or a command line. Raises PackError."""
     try:
-        return read_options(option_texts(options))
+        return read_options(format_options(options))
     except ValueError as error:
         raise PackError(str(error)) from error
 

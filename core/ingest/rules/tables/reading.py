@@ -253,7 +253,7 @@ class _Search:
             return None
         for file in files:
             if file.name.rpartition("/")[2].lower() == synsets.VALIDATION:
-                synsets.read_validation(file, mapping, rows)
+                synsets.add_tiny_imagenet_validation(file, mapping, rows)
         return rows.table
 
     def _choose_table(self) -> FoundTable | None:

@@ -55,7 +55,7 @@ def read_synset_labels(
     return True
 
 
-def read_validation(file: TableFile, mapping: TableFile, rows: Rows) -> None:
+def add_tiny_imagenet_validation(file: TableFile, mapping: TableFile, rows: Rows) -> None:
     """Add the images of Tiny ImageNet's validation part: a file and an id per line."""
     labels = _read_names(mapping)
     rows.begin_file(file)

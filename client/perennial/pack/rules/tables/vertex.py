@@ -37,7 +37,7 @@ def _read_cells(source: Source, records: Records) -> None:
             for _ in range(entry.line_count):
                 rows.add_bad(entry.where, entry.problem)
             continue
-        uri, labels, use = _split_cells([str(value).strip() for value in entry.values])
+        uri, labels, use = _parse_import_cells([str(value).strip() for value in entry.values])
         part = parse_part_word(use)
         if part is None:
             rows.add_bad(
@@ -48,7 +48,7 @@ def _read_cells(source: Source, records: Records) -> None:
             rows.add(uri, [label for label in labels if label], entry.where, part)
 
 
-def _split_cells(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
+def _parse_import_cells(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
     if cells[0].startswith("gs://") or len(cells) < 2:
         return cells[0], cells[1:], ""
     return cells[1], cells[2:], cells[0]
