@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from core.files.private import UMASK
 from core.packaged import sample_pictures
-from perennial import GateHeld, JobHandle, Perennial, PerennialError, types
+from perennial import GateHeld, JobHandle, NotFound, Perennial, PerennialError, types
 from perennial.bars import compute_share_done, describe_state
 from perennial.cli.service.login import has_browser
 from tools import service
@@ -29,7 +29,7 @@ from worker import launcher, one_service
 FOLDER = "perennial-demo"
 MARKER = "demo.json"
 """File that marks a data directory as a demo's, and says whether the demo is complete."""
-FORGETS = {"method": "finetune", "epochs": 3}
+FORGETS = {"method": "finetune", "epochs": 2}
 """Recipe of the last batch: training on its pictures alone, as without this service."""
 JOB_S = 900.0
 """Seconds that one batch may take, on a slow and busy machine."""
@@ -80,6 +80,14 @@ def serve(demo: Demo) -> int:
     start = time.monotonic()
     try:
         is_new = prepare_directory(demo)
+        if is_new:
+            CONSOLE.print(
+                f"Building the demo in {demo.data_dir}, once: the service starts, and a model learns "
+                "four batches of pictures. This takes about a minute.",
+                soft_wrap=True,
+            )
+        else:
+            CONSOLE.print(f"Starting the demo in {demo.data_dir} …", soft_wrap=True)
         with service.run_service(
             demo.data_dir,
             # Without keys, which only a service on a loopback address may be.
@@ -252,25 +260,40 @@ def choose_port(chosen: int | None) -> int:
 
 def _announce(demo: Demo, running: service.Service, client: Perennial) -> None:
     """Say where to look, and open the page of the model in a browser."""
-    model = client.models.retrieve(sample_pictures.MODEL)
-    page = f"{running.url}/ui/models/{model.id}"
-    CONSOLE.print(f"The demo is at {page} and needs no key.", soft_wrap=True)
-    held = next((one.version for one in model.attention if one.kind == "held"), None)
-    if held is not None:
-        production = model.aliases["production"]
-        CONSOLE.print(
-            f"Version {held} waits there for your decision: it forgot, and {page}/compare?a="
-            f"{production}&b={held} shows the pictures that it gets wrong and version {production}, "
-            "which is in production, gets right.",
-            soft_wrap=True,
-        )
+    page = f"{running.url}/ui/models/{sample_pictures.MODEL}"
+    try:
+        model = client.models.retrieve(sample_pictures.MODEL)
+    except NotFound:  # a visitor has deleted it
+        page = f"{running.url}/ui"
+        CONSOLE.print(f"Open {page}. Its model was deleted; --reset makes it again.")
+    else:
+        _print_where_to_look(page, model)
     CONSOLE.print(
-        "“How production moved”, below the table of versions, has the rollback. Ctrl-C stops the "
-        "demo; `perennial serve --demo` goes on with it.",
-        soft_wrap=True,
+        "\nCtrl-C stops the demo; `perennial serve --demo` starts it again as you left it."
     )
     if demo.opens_browser or (demo.opens_browser is None and has_browser()):
         webbrowser.open(page)
+
+
+def _print_where_to_look(page: str, model: types.Model) -> None:
+    held = next((one.version for one in model.attention if one.kind == "held"), None)
+    if held is None:
+        CONSOLE.print(f"Open {page}: the model as you left it.", soft_wrap=True)
+        return
+    production = model.aliases["production"]
+    CONSOLE.print(
+        f"Open {page}: version {held} is held there because it forgot, and waits for your "
+        "decision.",
+        soft_wrap=True,
+    )
+    CONSOLE.print(
+        f"The pictures that it gets wrong, and version {production} in production gets right: "
+        f"{page}/compare?a={production}&b={held}",
+        soft_wrap=True,
+    )
+    CONSOLE.print(
+        "“How production moved”, below the table of versions, has a rollback.", soft_wrap=True
+    )
 
 
 def _wait_for_end(running: service.Service) -> int:

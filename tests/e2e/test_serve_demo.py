@@ -111,8 +111,8 @@ def test_a_demo_that_was_killed_while_it_was_built_is_whole_after_the_next_start
         demo.process.wait()
     assert not serve_demo.is_complete(data)
     with started(folder, own) as demo:
-        printed = demo.wait_for("has the rollback")
-        assert "Version 4 waits there for your decision: it forgot" in " ".join(printed.split())
+        printed = demo.wait_for("has a rollback")
+        assert "version 4 is held there because it forgot" in " ".join(printed.split())
         check_whole(demo)
     assert serve_demo.is_complete(data)
     check_other_untouched(folder)
@@ -133,17 +133,17 @@ def test_a_demo_is_whole_wherever_its_building_was_killed_and_after_a_reset(
         os.kill(demo.process.pid, signal.SIGKILL)
         demo.process.wait()
     with started(folder, own) as demo:
-        demo.wait_for("has the rollback")
+        demo.wait_for("has a rollback")
         check_whole(demo)
         with Perennial("pk_none", base_url=demo.url) as client:
             client.models.create("mine")
     with started(folder, own) as demo:
-        demo.wait_for("has the rollback")
+        demo.wait_for("has a rollback")
         check_whole(demo)
         with Perennial("pk_none", base_url=demo.url) as client:
             assert client.models.retrieve("mine").name == "mine"
     with started(folder, own, "--reset") as demo:
-        demo.wait_for("has the rollback")
+        demo.wait_for("has a rollback")
         check_whole(demo)
         with Perennial("pk_none", base_url=demo.url) as client:
             assert [model.name for model in client.models.list()] == [sample_pictures.MODEL]
