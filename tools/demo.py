@@ -101,7 +101,7 @@ def run_demo(recipe: Json) -> int:
             f"\nThe versions of [b]{name}[/b] are kept; .venv/bin/perennial versions list {name} "
             "lists them."
         )
-        if console.is_terminal:
+        if console.is_terminal and sys.stdin.isatty():
             print_page(running.url, name, held)
             console.print(
                 f"Log in with the key in {data_dir / 'admin-key'}. Ctrl-C stops the service."

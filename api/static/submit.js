@@ -203,10 +203,10 @@ function remove(batch) {
 }
 
 function add(file) {
-  const batch = { file, state: "waiting", reading: {}, row: made("li"), said: made("p", "muted"), report: made("div") };
+  const batch = { file, state: "waiting", reading: {}, row: made("li"), said: made("p", "muted", "Waits for the one before it."), report: made("div") };
   const head = made("div", "file");
-  const ending = at.endings.split(",").find((one) => file.name.toLowerCase().endsWith(one)) ?? "";
-  const name = file.name.slice(0, file.name.length - ending.length).slice(0, 100);
+  const end = at.endings.split(",").find((one) => file.name.toLowerCase().endsWith(one)) ?? "";
+  const name = file.name.slice(0, file.name.length - end.length).slice(0, 100);
   batch.bar = Object.assign(made("progress"), { ariaLabel: `Upload of ${file.name}` });
   batch.name = Object.assign(made("input"), { value: name, maxLength: 100, autocomplete: "off" });
   const label = made("label", "", "Name ");
@@ -217,7 +217,6 @@ function add(file) {
   away.addEventListener("click", () => remove(batch));
   head.append(made("span", "strong", file.name), made("span", "muted", size(file.size)), label, batch.again, away);
   batch.said.setAttribute("role", "status");
-  batch.said.textContent = "Waits for the one before it.";
   if (file.size > Number(at.most)) {
     batch.state = "refused";
     batch.said.textContent = `A batch may have ${size(Number(at.most))}; this one has ${size(file.size)}. Split it.`;

@@ -141,7 +141,7 @@ def test_a_person_whose_upload_ends_early_is_told_that_it_goes_on(
     def shown(*_: object) -> Any:
         return contextlib.nullcontext(None if stop is None else _interrupt_after(2 * PIECE))
 
-    monkeypatch.setattr("perennial._sync.resources.tasks.shown_transfer", shown)
+    monkeypatch.setattr("perennial._sync.resources.tasks.open_transfer_bar", shown)
     monkeypatch.setenv("PERENNIAL_API_KEY", "k")
     with answering(tus if stop else answer) as stub:
         status = run(["submit", "birds", str(large), "--url", stub.url])

@@ -275,10 +275,7 @@ def test_versions_are_in_pages_of_thirty(
 
 def test_a_list_is_empty_with_the_commands_that_fill_it(logged_in: TestClient, text: Text) -> None:
     said = text(logged_in.get("/ui").text)
-    assert (
-        "perennial models create birds --scenario class" in said
-        and "perennial submit birds" in said
-    )
+    assert "perennial models create birds" in said and "perennial submit birds" in said
     assert "No model has “x” in its name" in text(logged_in.get("/ui?q=x").text)
 
 

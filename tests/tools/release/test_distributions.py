@@ -27,7 +27,7 @@ JOURNEY = ROOT / "tools" / "release" / "journey.py"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 TOOLS = {
     *("__init__", "backup", "commands", "doctor", "drift_words", "housekeeping"),
-    *("import_torchvision", "review", "service"),
+    *("import_torchvision", "review", "serve_demo", "service"),
 }
 """Modules of `tools` that an operator needs; the others work on a checkout."""
 INFO = f"perennial_service-{VERSION}.dist-info"
@@ -57,6 +57,7 @@ def expected_sources() -> set[str]:
     found |= {*(ROOT / "api" / "templates").glob("*.html"), ROOT / "migrations/script.py.mako"}
     found |= {ROOT / "core/learning/networks/backbones/timm_weights.json"}
     found |= {*(ROOT / "core/packaged").glob("*.json"), *(ROOT / "core/packaged").glob("*.saf*")}
+    found |= {path for path in (ROOT / "core/packaged/pictures").iterdir() if path.is_file()}
     return {path.relative_to(ROOT).as_posix() for path in found}
 
 
@@ -205,7 +206,7 @@ def test_a_checkout_with_leftovers_of_other_builds_gives_the_same_wheel(
     left = checkout / "build" / "lib" / "perennial_service" / "core" / "left.py"
     left.parent.mkdir(parents=True)
     left.touch()
-    (checkout / "perennial_service.egg-info").mkdir()
+    (checkout / "perennial_service.egg-info").mkdir(exist_ok=True)
     (checkout / "perennial_service.egg-info" / "SOURCES.txt").write_text("tools/house.py\n")
     subprocess.run(
         [sys.executable, "-m", "tools.release.distributions", "--wheels", "--out", str(out)],

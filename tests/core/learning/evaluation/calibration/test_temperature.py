@@ -173,7 +173,7 @@ def test_of_too_many_logits_some_are_fitted_to_and_all_images_are_answered(
 ) -> None:
     bench.n_held_out = 200
     whole = bench.learn_task(1, method="finetune")
-    monkeypatch.setattr("core.learning.evaluation.evaluator.stride_of", lambda sizes: 2)
+    monkeypatch.setattr("core.learning.evaluation.evaluator.choose_logits_stride", lambda sizes: 2)
     some = bench.learn_task(1, method="finetune")
     assert (whole.result["temperature"]["images"], some.result["temperature"]["images"]) == (
         200,
