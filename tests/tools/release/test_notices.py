@@ -16,6 +16,8 @@ TEXT = (ROOT / "THIRD_PARTY_NOTICES.md").read_text()
 OWN_FILES = {
     "core/packaged/resnet20-cifar100.json",
     "api/static/icon.svg",
+    "api/static/sample.jpg",
+    *(f"core/packaged/pictures/week-{number}.zip" for number in (1, 2, 3, 4)),
 }
 """Files of this project, and neither code, style nor page."""
 
