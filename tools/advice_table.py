@@ -25,7 +25,7 @@ PLACES = ("core", "worker")
 NO_ADVICE = {
     "core/database/soundness.py:_open_read_only", "core/text/steps.py:find_steps",
           "core/learning/training/job.py:_warn",
-    "core/learning/training/job.py:learn_task",
+    "core/learning/training/job.py:run",
     "core/learning/training/job.py:_continue_on_device",
 }  # fmt: skip
 """Functions that contain a query or pass a warning on, but write none."""
@@ -196,7 +196,7 @@ ENTRIES = (
         "optimizer is not used", "",
           TELLS),
     Entry("olor", (_learn_path("optimizers/olor.py:_limit_rho"),
-          _learn_path("optimizers/rollback.py:announce_rollback")),
+          _learn_path("optimizers/rollback.py:report_olor_rollback")),
           "OLOR moves weights back not at all, little or too much", "Set optimizer.olor.iota_total to the sum "
               "that you want.",
           "tests/core/learning/optimizers/test_rollback.py::test_what_the_steps_roll_back_is_the_sum_that_was_asked_for"),
