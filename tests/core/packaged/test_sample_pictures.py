@@ -13,7 +13,7 @@ from tools.sample_pictures.__main__ import COUNTS, draw_picture
 from tools.sample_pictures.things import THINGS
 
 MOST_BYTES = 3_000_000
-"""What the pictures may add to the package."""
+"""Bytes that the pictures may add to the package."""
 
 
 def test_each_batch_has_its_classes_in_two_parts() -> None:
