@@ -10,7 +10,7 @@ import time
 
 # Crockford's base 32 leaves out i, l, o and u, which are mistaken for other characters.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-PREFIXES = ("mdl", "tsk", "job", "ver", "bas", "key", "own", "upl", "whk", "dlv")
+PREFIXES = ("mdl", "tsk", "job", "ver", "bas", "key", "own", "upl", "whk", "dlv", "edt")
 _PATTERN = re.compile(rf"(?:{'|'.join(PREFIXES)})_[{_ALPHABET}]{{26}}")
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 """For JSON Schemas, whose `$` is the end of the text. In Python, use `is_plain_name`.

@@ -88,6 +88,9 @@ It is not a part of a version; see `core.execution.totals`.
 """
 REST = "rest"
 """Tensors and parts of a task that no later job reads: `<task>.rest.<name>`."""
+ORDER = "order"
+"""Tensor `<task>.rest.order`, int64 [n]: row of the dataset of each row of features, first those that
+later jobs read and then the others. Parts of earlier releases lack it."""
 
 
 class StoredPart(Document):

@@ -10,3 +10,4 @@ class Kind(StrEnum):
     VALIDATE = "validate"  # decode a batch as a submission would, and report; nothing is learned
     FETCH = "fetch"  # fetch pretrained weights, from which version 0 of a model is made
     EXPORT = "export"  # make a download of a version in a slow format
+    EDIT = "edit"  # change labels, images or classes that a model was taught

@@ -40,6 +40,8 @@ def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]
     for number, previous, part in session.execute(query):
         by_number.setdefault(number, (previous, []))[1].append(part)
     parts: list[Part] = []
+    # An edit stores the sums of earlier tasks again: the newest part of a name is the valid one.
+    known = {part.name for _, own in [by_number.get(parent.number, (None, []))] for part in own}
     ancestor = by_number.get(parent.number)
     while (
         ancestor is not None
@@ -49,5 +51,6 @@ def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]
         if all(part.type != STATISTICS for part in ancestor[1]):
             break
         # In the order of tasks, because sums in another order differ in their last bits.
-        parts[:0] = ancestor[1]
+        parts[:0] = [part for part in ancestor[1] if part.name not in known]
+        known |= {part.name for part in ancestor[1]}
     return parts

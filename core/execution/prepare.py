@@ -76,16 +76,16 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             lineage.find_numbered_version(session, model, number) for number in (0, claim.parent)
         )
         assert base is not None and parent is not None, "a job starts from a version of its model"
-        tasks = _read_tasks(session, model.id, list_taught_tasks(parent.manifest))
+        tasks = read_tasks(session, model.id, list_taught_tasks(parent.manifest))
         parts = {base.id: read_own_parts(session, base), parent.id: read_parts(session, parent)}
         job_recipe = job.recipe
         totals = _find_totals(model, parent, parts[parent.id], job_recipe)
-        erased_tasks = _find_erased_tasks(session, model.id)
+        erased_tasks = find_erased_tasks(session, model.id)
         report = task.report
         promise = choose_sure_threshold(session, model, parent.number)
         stored_answers, features = (
-            _find_stored_answers(session, parent),
-            _find_features(tasks, parts[parent.id]),
+            find_stored_answers(session, parent),
+            find_held_out_features(tasks, parts[parent.id]),
         )
         # Derived data can be computed again, so a damaged object is left out instead of stopping
         # the job.
@@ -134,7 +134,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             classes=model.classes if model.scenario == "data" else None,
             task=_fetch_learned_task(blobs, task, task.train_sha256, folder),
             history=[
-                _fetch_earlier_task(
+                fetch_earlier_task(
                     blobs,
                     earlier,
                     stored_answers.get(earlier.number),
@@ -147,7 +147,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             erased_tasks=erased_tasks,
             held_out_stays=model.held_out != retention.COUNTS,
             parent=_fetch_parent(blobs, parent, parts[parent.id], totals),
-            base=_fetch_version(blobs, base, parts[base.id]),
+            base=fetch_version(blobs, base, parts[base.id]),
             snapshot=snapshot,
             data=report.get("data"),
             settled=_list_settled_findings(report),
@@ -172,7 +172,8 @@ def _list_settled_findings(report: BatchReport) -> list[FindingKind]:
     return sorted(settled_kinds | set(report.get("settled", [])))
 
 
-def _read_tasks(session: Session, model_id: str, numbers: list[int]) -> list[Task]:
+def read_tasks(session: Session, model_id: str, numbers: list[int]) -> list[Task]:
+    """Return the tasks of these numbers, by number."""
     query = (
         select(Task)
         .where(Task.model_id == model_id, Task.number.in_(numbers))
@@ -181,7 +182,8 @@ def _read_tasks(session: Session, model_id: str, numbers: list[int]) -> list[Tas
     return list(session.execute(query).scalars())
 
 
-def _find_erased_tasks(session: Session, model_id: str) -> list[int]:
+def find_erased_tasks(session: Session, model_id: str) -> list[int]:
+    """Return the numbers of the tasks whose data was deleted."""
     query = select(Task.number).where(Task.model_id == model_id, Task.data_deleted_at.is_not(None))
     return sorted(session.execute(query).scalars())
 
@@ -207,15 +209,13 @@ def _fetch_parent(
     up."""
     path = None if totals is None else _fetch_if_sound(blobs, totals)
     if path is None:
-        return _fetch_version(blobs, parent, parts)
-    local = _fetch_version(
-        blobs, parent, [part for part in parts if not is_covered_by_totals(part)]
-    )
+        return fetch_version(blobs, parent, parts)
+    local = fetch_version(blobs, parent, [part for part in parts if not is_covered_by_totals(part)])
     totals_part = LocalPart(name=TOTALS, type=TOTALS, path=path)
     return local.model_copy(update={"parts": [*local.parts, totals_part]})
 
 
-def _fetch_version(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
+def fetch_version(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
     """Return a version with its parts as local files."""
     return SpecVersion(
         version=version.number,
@@ -242,7 +242,7 @@ def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Pat
     )
 
 
-def _fetch_earlier_task(
+def fetch_earlier_task(
     blobs: Blobs, task: Task, answers: StoredAnswers | None, features: str | None, folder: Path
 ) -> EarlierTask:
     """Return a task that the parent was taught, with its stored predictions and features."""
@@ -258,7 +258,7 @@ def _fetch_earlier_task(
     )
 
 
-def _find_features(tasks: list[Task], parts: list[Part]) -> dict[int, str]:
+def find_held_out_features(tasks: list[Task], parts: list[Part]) -> dict[int, str]:
     """Return task → digest of the stored features of held-out images, as these parts' backbone
     gives them.
     """
@@ -281,7 +281,7 @@ def _fetch_if_sound(blobs: Blobs, digest: str) -> Path | None:
         return None
 
 
-def _find_stored_answers(session: Session, parent: Version) -> dict[int, StoredAnswers]:
+def find_stored_answers(session: Session, parent: Version) -> dict[int, StoredAnswers]:
     """Return the parent's stored predictions by task."""
     query = (
         select(Result.task, Result.answers, Task.answers_key)

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from core.contract.features import FeatureCount
 from core.contract.gate import GateOut, Verdict
 from core.contract.losses import Losses
+from core.database.kinds import Kind
 from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS
 from core.database.tables import Job, Measurement, Model, Task, Version
 from core.lineage.coverage import find_lost_tasks, list_taught_tasks
@@ -43,7 +44,9 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
     )
     limits = get_gate_limits(model, job)
     lacks = find_lost_tasks(session, model, tasks, again=job is not None and job.again)
-    parent = version.parent if version.parent is not None else 0
+    # An edit replaces the head that it began from, though it may continue an older version.
+    replaces = job is not None and job.kind == Kind.EDIT
+    parent = (job.parent_version if job is not None and replaces else version.parent) or 0
     place = Place(parent, model.head, lacks, model.allow_lost_classes, model.id)
     return judge_metrics(limits or {}, metrics, place)
 

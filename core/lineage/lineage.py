@@ -244,6 +244,21 @@ def follow_head(session: Session, model: Model, mover: Mover, now: float) -> Non
     point_alias(session, model, PRODUCTION, model.head, now, mover)
 
 
+def return_to_version(
+    session: Session, model: Model, target: Version, mover: Mover, now: float
+) -> None:
+    """Move the lineage head back to a version, and production if it followed the head.
+
+    Unlike a rollback, production goes on following.
+    """
+    if model.production_follows:
+        promote_version(session, model, target, mover, now)
+        model.production_follows = True
+    else:
+        model.head = target.number
+        _update_standings(session, model, target, now, Standing.ROLLED_BACK)
+
+
 def point_alias(
     session: Session, model: Model, name: str, number: int, now: float, mover: Mover
 ) -> Alias:

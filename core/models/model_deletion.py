@@ -6,11 +6,11 @@ from sqlalchemy.orm import Session
 from core.database.jobs import change_state
 from core.database.session import Database
 from core.database.states import TERMINAL, UNFINISHED, Action
-from core.database.tables import Export, Job, Model, Part, Task, Version
+from core.database.tables import Edit, EditedPart, Export, Job, Model, Part, Task, Version
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_action
-from core.retention import answers
+from core.retention import answers, retention
 from core.retention.totals import forget_totals
 from core.retention.unused import delete_unused_digests
 from core.storage import Blobs, Store
@@ -87,6 +87,8 @@ def _hide_model(
         if task.archive_key is not None and task.id in stopped:
             archives.append(task.archive_key)
             task.archive_key = None
+    edits = select(Edit.id).where(Edit.model_id == row.id)
+    digests |= retention.forget_edited_parts(session, EditedPart.edit_id.in_(edits))
     versions = select(Version.id).where(Version.model_id == row.id)
     parts = session.scalars(select(Part).where(Part.version_id.in_(versions)))
     exports = session.scalars(select(Export).where(Export.version_id.in_(versions)))

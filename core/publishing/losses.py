@@ -19,7 +19,7 @@ from core.contract.jobs.job_result import JobResult
 from core.contract.losses import DriftCount, LossCount, Losses, TaskLoss
 from core.contract.manifest import Manifest
 from core.database.session import Database
-from core.database.tables import Job, Model, Result, Task, Version
+from core.database.tables import Edit, Job, Model, Result, Task, Version
 from core.errors import StoreCorrupt
 from core.execution.result import ResultFolder
 from core.ingest.answers import Place, open_answers, open_ranked_answers
@@ -84,7 +84,18 @@ def count_losses(
     if result.document.problem is not None:  # its predictions are no rows of classes
         return None
     facts = _read_facts(db, claim, production)
-    return None if facts is None else _Comparison(blobs, facts, result).count_all()
+    if facts is None or not _extends_classes(result.document, facts.production):
+        return None
+    return _Comparison(blobs, facts, result).count_all()
+
+
+def _extends_classes(document: JobResult, production: "_Answering | None") -> bool:
+    """Return True if the first classes of the result are those of production.
+
+    Rows are compared by their numbers; an edit of the classes may have changed these.
+    """
+    known = [] if production is None else production.manifest.classes or []
+    return bool(document.heads) or document.classes[: len(known)] == known
 
 
 def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | None:
@@ -97,7 +108,8 @@ def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | 
             return None
         has_images = Task.held_out_deleted_at.is_(None) & Task.data_deleted_at.is_(None)
         query = select(Task.number, Task.answers_key).where(Task.model_id == model.id, has_images)
-        keys = {task: key for task, key in session.execute(query)}
+        edited = session.scalar(select(Edit.tasks).where(Edit.job_id == job.id)) or []
+        keys = {task: key for task, key in session.execute(query) if task not in edited}
         tasks = set(keys)
         numbers = {job.parent_version or 0, production or 0}
         stored = _stored_answers(session, model, numbers)

@@ -29,6 +29,7 @@ def build_manifest(
     parts: list[StoredPart],
     number: int | None,
     tasks: list[int],
+    parent: int | None = None,
 ) -> Manifest:
     """Return the manifest of what a job made.
 
@@ -37,6 +38,7 @@ def build_manifest(
         parts: stored parts.
         number: number of the version; None for a state that is no version.
         tasks: tasks that it was taught, in order.
+        parent: version that it continues; None: that of the job.
     """
     model, job = rows.model, rows.job
     recipe, reported = Recipe.from_json(job.recipe), made.get_given_fields()
@@ -52,7 +54,7 @@ def build_manifest(
         model=model.id,
         name=model.name,
         version=number,
-        parent=job.parent_version,
+        parent=job.parent_version if parent is None else parent,
         task=rows.task.number,
         tasks=tasks,
         scenario=model.scenario,

@@ -15,9 +15,10 @@ from core.contract.features import FeatureCount
 from core.contract.jobs.job_result import JobResult
 from core.contract.losses import Losses
 from core.contract.manifest import Manifest
+from core.database.kinds import Kind
 from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS, Measured
 from core.database.session import Database
-from core.database.tables import Alias, Job, Model, Result, Task, Version
+from core.database.tables import Alias, Edit, Job, Model, Result, Task, Version
 from core.execution.result import ResultFolder
 from core.ingest.answers import Place, open_answers
 from core.ingest.dataset import open_dataset
@@ -85,6 +86,12 @@ class _MeasuredTask:
     place: Place
 
 
+def read_edited_tasks(session: Session, job: Job) -> set[int]:
+    """Return the tasks that a job edits: predictions on their former images compare to nothing."""
+    tasks = session.scalar(select(Edit.tasks).where(Edit.job_id == job.id))
+    return set(tasks or [])
+
+
 def find_production_number(session: Session, model_id: str) -> int | None:
     """Return the number of the version in production."""
     return session.scalar(
@@ -122,7 +129,7 @@ def _count_flips(
             for task in session.scalars(select(Task).where(Task.model_id == model.id))
         }
         # The job has compared the two on the same decoded images, so nothing is fetched.
-        if number == job.parent_version:
+        if number == job.parent_version and job.kind != Kind.EDIT:
             retained_tasks = {n for n, task in tasks.items() if task.data_deleted_at is None}
             return ProductionComparison(
                 number, _read_parent_flips(number, result.document, retained_tasks)
@@ -133,7 +140,12 @@ def _count_flips(
             Version.model_id == model.id, Version.number == number
         )
         manifest: Manifest = session.scalars(version).one()
-        measured_tasks = _find_measured_tasks(session, model, number, tasks)
+        edited = read_edited_tasks(session, job)
+        measured_tasks = [
+            task
+            for task in _find_measured_tasks(session, model, number, tasks)
+            if task.number not in edited
+        ]
     return ProductionComparison(
         number, _count_stored_flips(blobs, number, manifest, measured_tasks, result)
     )

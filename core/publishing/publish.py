@@ -15,6 +15,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.contract.edit import EditResult
 from core.contract.jobs.job_result import JobResult
 from core.contract.manifest import StoredPart
 from core.contract.responses.event import StateData
@@ -24,6 +25,8 @@ from core.database.measurements import remove_figures
 from core.database.session import Database
 from core.database.states import Action, find_next_state
 from core.database.tables import Job, Model, Part, Task, Version
+from core.edits import record
+from core.errors import Unavailable
 from core.execution import snapshots
 from core.execution.held_out_features import (
     BACKBONE,
@@ -88,6 +91,7 @@ class _Made:
         features: features of held-out images by task.
         totals: sums over all tasks, if the method has any.
         confused: pairs of classes that the version confuses.
+        edit: what an edit changes besides; None for a batch.
     """
 
     folder: ResultFolder[JobResult]
@@ -96,6 +100,7 @@ class _Made:
     features: dict[int, StoredFeatures]
     totals: StoredTotals | None
     confused: list[ConfusedPair]
+    edit: EditResult | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,13 @@ def publish_result(
         )
         totals = store_totals(blobs, result_folder)
         made = _Made(
-            result_folder, stored, sealed, features, totals, count_confused_pairs(result_folder)
+            result_folder,
+            stored,
+            sealed,
+            features,
+            totals,
+            count_confused_pairs(result_folder),
+            record.read_edit_result(result),
         )
         # Read before the transaction replaces them: afterwards, no row names their blob.
         former = _find_former_totals(db, claim)
@@ -192,8 +203,17 @@ def _try_publish(
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         now = db.now(session)
         publishing = _Publishing(session, model, task, job, now)
-        version = _add_version(publishing, document, made.parts)
-        size = version.bytes_new + _store_measurements(session, model, version, made, comparison)
+        edited_bytes = 0
+        if made.edit is not None:
+            edited_bytes = record.record_edit(
+                session, model, job, made.edit, model.next_version, now
+            )
+        version = _add_version(publishing, document, made.parts, made.edit)
+        size = (
+            edited_bytes
+            + version.bytes_new
+            + _store_measurements(session, model, version, made, comparison)
+        )
         version.gate = judge_version(session, model, version)
         findings = Findings(document, comparison, made.confused)
         warned = find_warnings(session, model, job, version, findings)
@@ -237,6 +257,10 @@ def _store_deleted_again(session: Session, blobs: Blobs, made: _Made) -> None:
         # A sweep may have deleted a blob between its upload and the lock.
         if not blobs.has(sha256):
             blobs.put_file(files[sha256])
+    edited = [] if made.edit is None else record.list_new_digests(made.edit)
+    for sha256 in sorted(set(edited) - references.find_used_digests(session, edited)):
+        if not blobs.has(sha256):
+            raise Unavailable("A file of the edit was removed before anything named it.")
 
 
 def _store_measurements(
@@ -323,19 +347,24 @@ def _find_deleted_tasks(session: Session, model: Model) -> set[int]:
     return set(session.execute(query).scalars())
 
 
-def _add_version(publishing: _Publishing, result: JobResult, stored: list[_Stored]) -> Version:
+def _add_version(
+    publishing: _Publishing, result: JobResult, stored: list[_Stored], edit: EditResult | None
+) -> Version:
     """Add the next version and its parts; its status is held until it is judged."""
     session, model = publishing.session, publishing.model
     task, job = publishing.task, publishing.job
     # Taken in the publishing transaction: one that fails leaves no gap.
     number = model.next_version
     model.next_version = number + 1
-    parent = lineage.find_numbered_version(session, model, job.parent_version or 0)
+    start = (job.parent_version or 0) if edit is None else edit.parent
+    parent = lineage.find_numbered_version(session, model, start)
     base = lineage.find_numbered_version(session, model, 0)
     assert parent is not None and base is not None, "a job starts from a version of its model"
     described = [part.to_stored_part() for part in stored]
-    tasks = add_taught_task(parent.manifest, task.number)
-    content = build_manifest(JobRows(model, task, job, base), result, described, number, tasks)
+    tasks = add_taught_task(parent.manifest, task.number) if edit is None else edit.taught
+    content = build_manifest(
+        JobRows(model, task, job, base), result, described, number, tasks, start
+    )
     # By digest, since parts with the same bytes are one blob.
     sizes = {part.sha256: part.bytes for part in stored}
     existing = _find_known_digests(session, model, sizes)
@@ -343,7 +372,7 @@ def _add_version(publishing: _Publishing, result: JobResult, stored: list[_Store
         id=new_id("ver"),
         model_id=model.id,
         number=number,
-        parent=job.parent_version,
+        parent=start,
         task_number=task.number,
         job_id=job.id,
         status="held",
@@ -398,6 +427,7 @@ def _delete_unnamed_objects(db: Database, blobs: Blobs, made: _Made, former: set
         former: totals that were replaced.
     """
     stored = former | {features.sha256 for features in made.features.values()}
+    stored |= set() if made.edit is None else record.list_former_digests(made.edit)
     stored |= {of.sha256 for of in (made.predictions.blob, made.totals) if of is not None}
     with db.read() as session:
         unused = sorted(stored - references.find_used_digests(session, sorted(stored)))

@@ -8,12 +8,13 @@ removes.
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from core.database.jobs import held_for_data
 from core.database.session import Database
 from core.database.states import UNFINISHED, State
-from core.database.tables import Job, Model, Task
+from core.database.tables import EditedPart, Job, Model, Task
 from core.failpoints import hit_failpoint
 from core.retention import references
 from core.storage import Blobs, Store
@@ -100,6 +101,18 @@ def delete_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
         if task.features_sha256 is not None and task.held_out_deleted_at is not None:
             digests.append(task.features_sha256)
     delete_unused_blobs(db, blobs, digests)
+
+
+def forget_edited_parts(session: Session, which: ColumnElement[bool]) -> set[str]:
+    """Delete the rows of files that were retained to undo edits, and return the files' digests.
+
+    Args:
+        which: condition on `EditedPart`.
+    """
+    rows = list(session.scalars(select(EditedPart).where(which)))
+    for row in rows:
+        session.delete(row)
+    return {row.sha256 for row in rows}
 
 
 def delete_unused_blobs(db: Database, blobs: Blobs, digests: list[str]) -> int:

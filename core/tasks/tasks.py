@@ -13,12 +13,12 @@ from core.database import deliveries
 from core.database.jobs import change_state
 from core.database.session import Database
 from core.database.states import LEASED, UNFINISHED, Action, State
-from core.database.tables import Job, Model, Part, Task, Version
+from core.database.tables import EditedPart, Job, Model, Part, Task, Version
 from core.errors import NotFound, WrongState
 from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_action
 from core.requests.pages import Page, read_page
-from core.retention import answers
+from core.retention import answers, retention
 from core.retention.totals import forget_totals
 from core.retention.unused import delete_unused_digests
 from core.storage import Blobs, Store
@@ -133,6 +133,7 @@ def _mark_deleted(
     data: AuditData = {"model": row.id, "number": number}
     record_action(session, actor, Entry("task.delete-data", task.id, data, model=row.id), now)
     digests = {d for d in task.digests if d}
+    digests |= retention.forget_edited_parts(session, EditedPart.task_id == task.id)
     digests |= _delete_features(session, row.id, number, now) | forget_totals(row)
     digests |= set(answers.remove_predictions(session, row.id, number))
     stored_bytes.mark_measurement_outdated(session, row.owner_id)

@@ -18,6 +18,7 @@ from core.database.session import Database
 from core.database.states import TERMINAL, UNFINISHED, State
 from core.database.tables import (
     Alias,
+    EditedPart,
     Event,
     Export,
     Idempotency,
@@ -102,6 +103,7 @@ def build_sweep_steps(
             db, store, settings, "anytime", "anytime/"
         ),
         "file of a task whose time is over": lambda: _sweep_tasks(db, store, blobs, settings),
+        "file before an edit that can no longer be undone": lambda: _sweep_edits(db, blobs),
         "memory with images of a task whose data was deleted": lambda: _sweep_memories(db, blobs),
         "expired download": lambda: _sweep_exports(db, blobs, settings),
         "file of a deleted model": lambda: _sweep_models(db, blobs),
@@ -158,6 +160,14 @@ def _sweep_rows(db: Database, settings: Settings) -> None:
         session.execute(
             delete(Idempotency).where(Idempotency.created_at < now - Idempotency.KEPT_S)
         )
+
+
+def _sweep_edits(db: Database, blobs: Blobs) -> None:
+    """Delete the files that were retained to undo an edit whose time is over."""
+    with db.write() as session:
+        expired = EditedPart.until < db.now(session)
+        digests = retention.forget_edited_parts(session, expired)
+    retention.delete_unused_blobs(db, blobs, sorted(digests))
 
 
 def _sweep_states(

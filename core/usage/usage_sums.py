@@ -16,6 +16,8 @@ from core.contract.usage import ModelBytes, ModelCounts, OwnerMeasured, OwnerSum
 from core.database.session import Database
 from core.database.tables import (
     Base,
+    Edit,
+    EditedPart,
     Export,
     Job,
     Model,
@@ -125,6 +127,13 @@ def _sum_batches(
                 size["archives"] += int(total)
             else:
                 size["datasets"] += int(total or 0) * (1 if kind in _IN_BYTES else pixels[model_id])
+    before_edits = (
+        select(Edit.model_id, func.sum(EditedPart.bytes))
+        .join(EditedPart, EditedPart.edit_id == Edit.id)
+        .where(Edit.model_id.in_(model_ids))
+    )
+    for model_id, total in fetch_grouped(before_edits, Edit.model_id):
+        counts_by_model[model_id]["bytes"]["datasets"] += int(total or 0)
 
 
 def _sum_versions(

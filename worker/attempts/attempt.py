@@ -202,6 +202,7 @@ class Attempt:
             begin=self._begin_phase,
             train=self._train_and_publish,
             process=self._run_process,
+            publish=self._begin_publishing,
         )
         done = self._kind.run(work)
         if done is not None:
@@ -211,8 +212,11 @@ class Attempt:
         """Run the learning process to its end."""
         made = self._run_process(spec)
         if made is not None:
-            self._begin_phase("publish")
-            self._publish_version(made)
+            self._begin_publishing(made)
+
+    def _begin_publishing(self, made: Path) -> None:
+        self._begin_phase("publish")
+        self._publish_version(made)
 
     def _run_process(self, spec: Path) -> Path | None:
         """Run a job process to its end; return the folder with its result, None if the end is

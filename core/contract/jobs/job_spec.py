@@ -36,11 +36,18 @@ class EarlierTask(_Strict):
 
 
 class SpecTask(EarlierTask):
-    """The task to learn; `train` is its training part, `paths` a JSON list of image paths in its
-    archive."""
+    """The task to learn.
+
+    Attributes:
+        train: its training part.
+        paths: JSON list of image paths in its archive.
+        known: kept features of the training images, `features` float32 [N, D]. The images of
+            `train` are then the features' keys, uint8 [N, 1, 1, 16].
+    """
 
     train: Path
     paths: Path | None = None
+    known: Path | None = None
 
 
 class LocalPart(_Strict):

@@ -31,6 +31,9 @@ class AuditData(ModelChange, _Moved, total=False):
     scenario: str
     model: str
     number: int
+    edit: int
+    operations: int
+    tasks: list[int]
     task: int
     job: str
     sha256: str

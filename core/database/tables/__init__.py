@@ -5,6 +5,7 @@ compare them. JSON columns hold values that are only read and written as a whole
 the queue.
 """
 
+from core.database.tables.edit import ClassAlias, Edit, EditedPart
 from core.database.tables.job import Event, Job, OwnerEvent, WorkerReport
 from core.database.tables.model import Alias, AliasMove, Base, Model, Weights
 from core.database.tables.owner import Audit, Idempotency, Key, Owner, PredictKey, UserSession
@@ -28,8 +29,11 @@ __all__ = [
     "Audit",
     "Base",
     "Chunk",
+    "ClassAlias",
     "Damage",
     "Delivery",
+    "Edit",
+    "EditedPart",
     "Event",
     "Export",
     "ExportJob",

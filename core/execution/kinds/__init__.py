@@ -4,6 +4,7 @@ The queue works the same for all: claim, lease, fence, strikes, events, pause, c
 claims only kinds that are listed here.
 """
 
+from core.execution.kinds.edit import EDIT
 from core.execution.kinds.export import EXPORT
 from core.execution.kinds.fetch import FETCH
 from core.execution.kinds.kind import Done, Kind, Work
@@ -16,6 +17,7 @@ KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
         LEARN,
+        EDIT,
         VALIDATE,
         FETCH,
         EXPORT,

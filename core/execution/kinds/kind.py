@@ -26,6 +26,7 @@ class Work:
             records how else it ended.
         process: runs a job process on a specification file; returns the folder with its result, or
             None if the end of the job is recorded already.
+        publish: publishes the version in a result's folder.
     """
 
     db: Database
@@ -38,6 +39,7 @@ class Work:
     begin: Callable[[str], None]
     train: Callable[[Path], None]
     process: Callable[[Path], Path | None]
+    publish: Callable[[Path], None]
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from core.contract.manifest import FEATURES, REST, STATISTICS, TOTALS
+from core.contract.manifest import FEATURES, ORDER, REST, STATISTICS, TOTALS
 from core.contract.projection import count_columns
 from core.learning.analytic import balance, choice, discriminant, ridge
 from core.learning.analytic.choice import LeftOut, count_examples
@@ -237,7 +237,12 @@ class Analytic(Method):
             h = self._add_bias_column(self._project_features(phi))
             sums = sums or Sums.zero(h.shape[1], len(ctx.class_rows), h.device)
             sums.add(h, torch.searchsorted(ctx.class_rows, batch.y))
-            keys = digest_images(batch.raw(torch.arange(len(phi))), ctx.recipe.seed)
+            images = batch.raw(torch.arange(len(phi))).cpu()
+            keys = (
+                images.reshape(len(phi), -1)
+                if ctx.has_keys
+                else digest_images(images, ctx.recipe.seed)
+            )
             batches.append(Rows(phi.cpu(), batch.y.cpu() + first, keys))
         assert sums is not None, "a task has images"
         stored = {**sums.to_tensors(), "rows": ctx.class_rows + first}
@@ -257,6 +262,8 @@ class Analytic(Method):
         )
         if self.hyper.keep == "features" and not bool(is_drawn.all()):
             remaining = rows.select(~is_drawn).to_tensors()
+            # An edit restores the dataset's order from it: sums in another order have other bits.
+            remaining[ORDER] = torch.cat([is_drawn.nonzero(), (~is_drawn).nonzero()]).squeeze(1)
             stored.update({f"{task}.{REST}.{name}": tensor for name, tensor in remaining.items()})
 
     def _draw_left_out(self, classes: int) -> Rows | None:

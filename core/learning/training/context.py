@@ -70,6 +70,8 @@ class Context:
         trainable: the set S of parameters that move, by name.
         batch: batches done in this epoch, of `batches`.
         part: the slice of the step's batch that a loss is computed for.
+        has_keys: True if the images of the training part are keys of kept features, uint8
+            [N, 1, 1, 16], which stand for images that need not exist any more.
         cached: gives remembered images their features in a stage that learns from cached ones; else
             None.
     """
@@ -94,6 +96,7 @@ class Context:
     alive: Callable[[], None] = lambda: None
     folder: Path = Path()
     num_images: int = 0
+    has_keys: bool = False
     share: float = 1.0
     num_steps: int = 0
     examples: Callable[[], Iterable[Batch]] = tuple

@@ -56,7 +56,7 @@ from core.learning.optimizers import rollback
 from core.learning.precision import Inputs, open_device, place_network
 from core.learning.recipe import Recipe, StartingPoint
 from core.learning.reports.data_report import Looker, announce_findings
-from core.learning.state import TYPES, State
+from core.learning.state import TYPES, State, load_tensors
 from core.learning.training import log_lines
 from core.learning.training.child import Emit, Pulse, run_with_events
 from core.learning.training.context import Context
@@ -246,12 +246,14 @@ class Job:
             base = None if self._ancestors.same else self._ancestors.load_network("base")
             parts = self._evaluator.held_out()
             self._features.read_stored(self._spec, parent, parts)
-            held_out = (
+            known = self._spec.task.known
+            images = [] if known is not None else [data.images]
+            images += [
                 part.images for task, part in parts.items() if task not in self._features.kept
-            )
-            self._inputs.remember_all(
-                parent, base, (data.images, *held_out), lambda: self._emit(AliveEvent())
-            )
+            ]
+            self._inputs.remember_all(parent, base, images, lambda: self._emit(AliveEvent()))
+            if known is not None:
+                self._inputs.add(data.images, load_tensors(known)["features"])
 
     def _inspect_images(self, network: Network, data: Dataset) -> None:
         """Inspect the images with the parent before it learns them; it is back on the CPU
@@ -260,7 +262,8 @@ class Job:
         Raises:
             DataHeld: the recipe holds the batch because of the findings.
         """
-        if self._recipe.data_report == "off" or not data.problem.has_classes:
+        has_images = self._spec.task.known is None
+        if self._recipe.data_report == "off" or not data.problem.has_classes or not has_images:
             return
         self._emit_phase("inspect")
         self._log(log_lines.INSPECTING)
@@ -379,6 +382,7 @@ class Job:
             log=self._log,
             alive=Pulse(self._emit),
             folder=self._ranks.open_scratch_folder(self._spec.out),
+            has_keys=self._spec.task.known is not None,
         )
 
     def _weights_at(self, point: StartingPoint) -> Mapping[str, Tensor]:

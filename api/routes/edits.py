@@ -1,0 +1,100 @@
+"""Routes for edits: change labels, images and classes that a model was taught."""
+
+from typing import Annotated, Literal
+
+from fastapi import Path, Query, Response
+
+from api.answers import json_answer
+from api.dependencies import Bell, Db, Page, Read, Service, Write
+from api.description.described import make_router
+from api.problems import problem_responses
+from api.schemas.common import ModelPath
+from api.schemas.edits import EditIn, UndoIn
+from core.admission.admission import Admission, JobLimits
+from core.contract.edit import ClassAliasPage, EditOut, EditPage, EditPlanOut
+from core.edits import accept, listing, undo
+
+router = make_router("edits")
+
+Number = Annotated[int, Path(ge=1, lt=2**31, description="Number of the edit")]
+
+
+@router.post(
+    "/v1/models/{model}/edits",
+    status_code=202,
+    response_model=EditOut,
+    responses={
+        200: {"model": EditPlanOut, "description": "`?validate=only`: what the edit would do"},
+        **problem_responses(409, 429),
+    },
+    name="Edit a model",
+)
+def submit_edit(
+    model: ModelPath,
+    body: EditIn,
+    actor: Write,
+    service: Service,
+    validate: Annotated[
+        Literal["only"] | None, Query(description="Check the operations, change nothing")
+    ] = None,
+) -> Response:
+    """Relabel or remove images, rename, merge or drop classes: a job makes one new version."""
+    resources = service.load_resources()
+    if validate == "only":
+        return json_answer(accept.plan_edit(resources, actor, model, body.operations))
+    limits = JobLimits(service.settings.max_open_jobs, Admission.from_settings(service.settings))
+    edit = accept.accept_edit(resources, actor, model, body.operations, body.reason, limits)
+    service.bell.ring(edit["job"])
+    return json_answer(edit, 202, {"Location": f"/v1/models/{model}/edits/{edit['number']}"})
+
+
+@router.get("/v1/models/{model}/edits", response_model=EditPage, name="List edits")
+def list_edits(model: ModelPath, actor: Read, db: Db, page: Page) -> Response:
+    """List the model's edits, newest first."""
+    return json_answer(listing.list_edits(db, actor, model, page.limit, page.cursor))
+
+
+@router.get("/v1/models/{model}/edits/{n}", response_model=EditOut, name="Read an edit")
+def read_edit(model: ModelPath, n: Number, actor: Read, db: Db) -> Response:
+    """Return one edit: its job, its version, and how many images it changed."""
+    return json_answer(listing.read_edit(db, actor, model, n))
+
+
+@router.post(
+    "/v1/models/{model}/edits/{n}/undo",
+    response_model=EditOut,
+    responses=problem_responses(409, 410),
+    name="Undo an edit",
+)
+def undo_edit(
+    model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: UndoIn | None = None
+) -> Response:
+    """Go back to the version before an edit, and restore its labels."""
+    edit, job = undo.undo_edit(db, actor, model, n, None if body is None else body.reason)
+    if job is not None:
+        bell.ring(job)  # its turn may have come
+    return json_answer(edit)
+
+
+@router.get(
+    "/v1/models/{model}/class-aliases",
+    response_model=ClassAliasPage,
+    name="List former class names",
+)
+def list_class_aliases(model: ModelPath, actor: Read, db: Db) -> Response:
+    """List former class names, which batches may still use, with the classes they stand for."""
+    return json_answer({"items": listing.list_class_aliases(db, actor, model)})
+
+
+@router.delete(
+    "/v1/models/{model}/class-aliases", status_code=204, name="Remove a former class name"
+)
+def remove_class_alias(
+    model: ModelPath,
+    actor: Write,
+    db: Db,
+    name: Annotated[str, Query(max_length=100, description="The former name")],
+) -> Response:
+    """Let a former class name bring a new class again."""
+    listing.remove_class_alias(db, actor, model, name)
+    return Response(status_code=204)

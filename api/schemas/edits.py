@@ -1,0 +1,19 @@
+"""Request bodies about edits."""
+
+from pydantic import Field
+
+from api.schemas.common import Body, Reason
+from core.contract.edit import MAX_OPERATIONS, Operation
+
+
+class EditIn(Body):
+    """Operations that are checked together and applied by one job."""
+
+    operations: list[Operation] = Field(min_length=1, max_length=MAX_OPERATIONS)
+    reason: Reason | None = None
+
+
+class UndoIn(Body):
+    """The reason why an edit is undone."""
+
+    reason: Reason | None = None

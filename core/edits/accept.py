@@ -1,0 +1,384 @@
+"""Acceptance of an edit: check its operations against the model as it is, and queue a job for them.
+
+Everything is checked in one transaction under the lock of the model's row, so nothing can change
+between the check and the job.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from core.admission.admission import NO_LIMITS, JobLimits
+from core.contract.edit import EditOut, EditPlanOut, Operation, Way
+from core.contract.manifest import FEATURES, Manifest
+from core.contract.responses.audit import AuditData
+from core.contract.responses.recipe import RecipeOut
+from core.contract.responses.task_image import Split
+from core.database import job_log
+from core.database.jobs import is_unfinished, record_creation
+from core.database.kinds import Kind
+from core.database.tables import Edit, Job, Model, Part, Task, Version
+from core.edits import listing
+from core.edits.checks import Changes, TaughtTask, check_operations
+from core.edits.rewrite import describe_parts
+from core.errors import Invalid, NotFound, WrongState
+from core.ids import new_id
+from core.ingest.findings.traces import read_traces
+from core.jobs.jobs import build_job_without_task, copy_recipe_resources
+from core.lineage import lineage
+from core.lineage.coverage import list_taught_tasks
+from core.lineage.standing import read_standings
+from core.requests.actor import Actor, find_model
+from core.requests.audit import Entry, record_action
+from core.requests.resources import Resources
+from core.usage import quota
+
+CLOSED_FORM = "analytic"
+DAY_S = 86_400.0
+MAX_MATCHES = 100_000
+"""Images that the patterns of one edit may match."""
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """An edit that can be made.
+
+    Attributes:
+        head: version that it starts from.
+        changes: what it changes.
+        tasks: tasks whose data changes, in the order of learning.
+        learned_again: tasks that are learned again.
+        way: how.
+    """
+
+    head: Version
+    changes: Changes
+    tasks: list[int]
+    learned_again: list[int]
+    way: Way
+
+
+def plan_edit(
+    resources: Resources, actor: Actor, model: str, operations: Sequence[Operation]
+) -> EditPlanOut:
+    """Return what an edit would do, without doing it. For errors see `accept_edit`."""
+    resolved = _resolve_patterns(resources, actor, model, operations)
+    with resources.db.read() as session:
+        row = find_model(session, actor, model)
+        checked = _check_edit(session, row, resolved)
+        return _build_plan(checked, resolved)
+
+
+def accept_edit(
+    resources: Resources,
+    actor: Actor,
+    model: str,
+    operations: Sequence[Operation],
+    reason: str | None,
+    limits: JobLimits = NO_LIMITS,
+) -> EditOut:
+    """Queue a job that makes a new version by the operations.
+
+    Raises:
+        NotFound: there is no such model, task, image or class.
+        Invalid: the operations contradict each other, or the model cannot take them.
+        WrongState: the lineage is stopped, another edit is open, a task is not learned, or neither
+            images nor features are kept that the edit needs.
+        TooManyRequests: the owner has no room for another open job.
+    """
+    resolved = _resolve_patterns(resources, actor, model, operations)
+    with resources.db.write() as session:
+        row = find_model(session, actor, model, lock=True)
+        checked = _check_edit(session, row, resolved)
+        now = resources.db.now(session)
+        job = _queue_job(session, row, checked, now)
+        last = session.scalar(select(func.max(Edit.number)).where(Edit.model_id == row.id))
+        edit = Edit(
+            id=new_id("edt"),
+            model_id=row.id,
+            number=(last or 0) + 1,
+            job_id=job.id,
+            operations=[one.model_dump(by_alias=True, exclude_none=True) for one in resolved],
+            way=checked.way,
+            tasks=checked.tasks,
+            parent=checked.head.number,
+            reason=reason,
+            version=None,
+            journal=None,
+            undo_until=None,
+            undone_at=None,
+            created_at=now,
+        )
+        session.add(edit)
+        session.flush()
+        data: AuditData = {
+            "model": row.id,
+            "edit": edit.number,
+            "operations": len(resolved),
+            "tasks": checked.tasks,
+            "reason": reason,
+        }
+        record_action(session, actor, Entry("edit.create", edit.id, data, model=row.id), now)
+        quota.take_job_room(session, row.owner_id, limits.max_open_jobs)
+        return listing.build_edit_response(session, edit)
+
+
+def read_taught_tasks(session: Session, model: Model, manifest: Manifest) -> dict[int, TaughtTask]:
+    """Return the tasks of a model by number: first those that a version was taught, in order."""
+    rows = list(session.scalars(select(Task).where(Task.model_id == model.id)))
+    standings = read_standings(session, model.id, rows)
+    by_number = {row.number: row for row in rows}
+    taught = list_taught_tasks(manifest)
+    others = sorted(by_number.keys() - set(taught))
+    return {
+        number: _describe_task(by_number[number], str(standings[number]))
+        for number in (*taught, *others)
+        if number in by_number
+    }
+
+
+def _describe_task(task: Task, standing: str) -> TaughtTask:
+    gone = task.data_deleted_at is not None
+    sizes: dict[Split, int] = {"train": task.n_train or 0, "held_out": 0}
+    if task.held_out_sha256 is not None and task.held_out_deleted_at is None:
+        sizes["held_out"] = task.n_held_out or 0
+    return TaughtTask(task.number, frozenset(task.classes), sizes, standing, gone)
+
+
+def _check_edit(session: Session, model: Model, operations: Sequence[Operation]) -> _Checked:
+    _require_free_line(session, model)
+    head = lineage.find_next_start(session, model)
+    if head is None or head.number == 0:
+        raise WrongState("The model was not taught anything yet, so there is nothing to edit.")
+    if model.problem is not None:
+        raise Invalid(f"Models of the problem {model.problem} cannot be edited.")
+    tasks = read_taught_tasks(session, model, head.manifest)
+    taught = {number: tasks[number] for number in list_taught_tasks(head.manifest)}
+    known = list(model.classes or head.manifest.classes or [])
+    changes = check_operations(operations, model.scenario, tasks, known)
+    edited = changes.list_tasks(taught)
+    if not edited:
+        raise Invalid("The operations change no image of the newest version.")
+    for number in edited:
+        if taught[number].is_deleted:
+            raise WrongState(
+                f"The data of task {number} was deleted, and it has images of a class that the "
+                f"operations change.",
+                extra={"task": number},
+            )
+    way, again = _choose_way(session, model, head, list(taught), edited)
+    return _Checked(head, changes, edited, again, way)
+
+
+def _require_free_line(session: Session, model: Model) -> None:
+    """Check that no task stops the lineage and no other edit is open."""
+    stopping = session.scalar(
+        select(Task.number).where(Task.model_id == model.id, Task.stops).limit(1)
+    )
+    if stopping is not None:
+        raise WrongState(
+            f"The line is stopped at task {stopping}: settle it first.", extra={"task": stopping}
+        )
+    open_edit = session.execute(
+        select(Edit.number, Job.id, Job.state)
+        .join(Job, Job.id == Edit.job_id)
+        .where(Edit.model_id == model.id, is_unfinished(Job.state))
+        .limit(1)
+    ).one_or_none()
+    if open_edit is not None:
+        raise WrongState(
+            f"Edit {open_edit.number} is {open_edit.state}: wait for its job {open_edit.id}, or "
+            f"cancel it.",
+            extra={"state": open_edit.state, "job": open_edit.id},
+        )
+
+
+def _choose_way(
+    session: Session, model: Model, head: Version, taught: list[int], edited: list[int]
+) -> tuple[Way, list[int]]:
+    """Return the way of an edit, and the tasks that are learned again."""
+    if _can_recompute(session, model, head, edited):
+        return "recompute", edited
+    again = taught[taught.index(edited[0]) :]
+    gone = _list_without_images(session, model, again)
+    if not gone:
+        return "relearn", again
+    method = head.manifest.method.name if head.manifest.method is not None else "?"
+    listed = ", ".join(map(str, gone[:10]))
+    raise WrongState(
+        f"This edit needs the training images of tasks {listed}, which are not kept any more, and "
+        f"the version has no features of all their images. What would have been needed: method "
+        f'`{CLOSED_FORM}` with "keep": "features" (this version: {method}), or a longer '
+        f"`training_data_days`.",
+        extra={"tasks": gone},
+    )
+
+
+def _can_recompute(session: Session, model: Model, head: Version, edited: list[int]) -> bool:
+    """Return True if the version is solved from features that are kept of all edited images."""
+    made_by = head.manifest.method
+    if made_by is None or made_by.name != CLOSED_FORM or made_by.hyper.get("adapt") is not None:
+        return False
+    parts = read_feature_parts(session, model, head, edited)
+    return all(
+        describe_parts(number)[0] in parts and parts[describe_parts(number)[0]].keeps_all
+        for number in edited
+    )
+
+
+@dataclass(frozen=True)
+class FeaturePart:
+    """A part with features; `keeps_all`: its version keeps those of every training image."""
+
+    part: Part
+    keeps_all: bool
+
+
+def read_feature_parts(
+    session: Session, model: Model, head: Version, tasks: Sequence[int]
+) -> dict[str, FeaturePart]:
+    """Return the parts with features of some tasks by name, as the line to `head` has them."""
+    names = {name for task in tasks for name in describe_parts(task)}
+    versions = select(Version.number, Version.parent).where(Version.model_id == model.id)
+    parents = {number: parent for number, parent in session.execute(versions)}
+    query = (
+        select(Version.number, Version.manifest, Part)
+        .join(Part, Part.version_id == Version.id)
+        .where(
+            Version.model_id == model.id,
+            Part.type == FEATURES,
+            Part.deleted_at.is_(None),
+            Part.name.in_(names),
+        )
+    )
+    by_version: dict[int, list[FeaturePart]] = {}
+    for number, manifest, part in session.execute(query):
+        keeps = manifest.method is not None and manifest.method.hyper.get("keep") == "features"
+        by_version.setdefault(number, []).append(FeaturePart(part, keeps))
+    found: dict[str, FeaturePart] = {}
+    ancestor: int | None = head.number
+    # From the newest version back: an edited task's parts are those of its last edit.
+    while ancestor is not None:
+        own = {each.part.name: each for each in by_version.get(ancestor, [])}
+        for task in tasks:
+            main, rest = describe_parts(task)
+            if main in own and main not in found:
+                found |= {name: own[name] for name in (main, rest) if name in own}
+        ancestor = parents.get(ancestor)
+    return found
+
+
+def _list_without_images(session: Session, model: Model, tasks: list[int]) -> list[int]:
+    kept = (
+        Task.train_sha256.is_not(None),
+        Task.train_deleted_at.is_(None),
+        Task.data_deleted_at.is_(None),
+    )
+    query = select(Task.number).where(Task.model_id == model.id, Task.number.in_(tasks), *kept)
+    return sorted(set(tasks) - set(session.scalars(query)))
+
+
+def _queue_job(session: Session, model: Model, checked: _Checked, now: float) -> Job:
+    """Add the job of an edit: it comes before waiting batches."""
+    recipe: RecipeOut = checked.head.manifest.recipe.to_json()  # type: ignore[union-attr, assignment]
+    job = build_job_without_task(model, Kind.EDIT, {}, recipe, now)
+    last = checked.learned_again[-1]
+    task = select(Task.id).where(Task.model_id == model.id, Task.number == last)
+    job.task_id, job.task_number = session.scalar(task), last
+    job.place, job.again = model.next_place, True
+    model.next_place += 1
+    copy_recipe_resources(job)
+    session.add(job)
+    session.flush()
+    text = (
+        f"Edit of {len(checked.tasks)} tasks, by kept features."
+        if checked.way == "recompute"
+        else f"Edit of {len(checked.tasks)} tasks; {len(checked.learned_again)} are learned again."
+    )
+    job_log.add_log_line(session, job.id, ("info", text), now)
+    record_creation(session, job, now, {})
+    return job
+
+
+def _build_plan(checked: _Checked, operations: Sequence[Operation]) -> EditPlanOut:
+    known = checked.head.manifest.classes or []
+    changed = checked.changes.classes
+    added = {
+        label
+        for edits in checked.changes.images.values()
+        for label in edits.values()
+        if label is not None
+    }
+    after = ({changed.get(name, name) for name in known} | added) - {None}
+    return {
+        "way": checked.way,
+        "tasks": checked.tasks,
+        "learned_again": checked.learned_again,
+        "classes_before": len(known),
+        "classes_after": len(after),
+        "operations": len(operations),
+        "can_undo": not checked.changes.removes_images,
+    }
+
+
+def _resolve_patterns(
+    resources: Resources, actor: Actor, model: str, operations: Sequence[Operation]
+) -> list[Operation]:
+    """Return the operations with every pattern of paths replaced by the images that it matches.
+
+    Raises:
+        NotFound: a pattern matches no image.
+        Invalid: the patterns match too many images.
+    """
+    if not any(one.remove is not None and one.remove.name is not None for one in operations):
+        return list(operations)
+    paths = _read_paths(resources, actor, model)
+    resolved: list[Operation] = []
+    for operation in operations:
+        remove = operation.remove
+        if remove is None or remove.name is None:
+            resolved.append(operation)
+            continue
+        matched = [
+            Operation.model_validate({"remove": {"task": task, "image": row, "part": part}})
+            for (task, part), names in paths.items()
+            if remove.task in (None, task)
+            for row, name in enumerate(names)
+            if fnmatchcase(name, remove.name)
+        ]
+        if not matched:
+            raise NotFound(
+                f"No learned image has a path like {remove.name!r}. GET "
+                f"/v1/models/{model}/tasks/N/images lists the paths of task N."
+            )
+        resolved += matched
+        if len(resolved) > MAX_MATCHES:
+            raise Invalid(f"The patterns match more than {MAX_MATCHES:,} images; narrow them.")
+    return list({one.model_dump_json(): one for one in resolved}.values())
+
+
+def _read_paths(
+    resources: Resources, actor: Actor, model: str
+) -> Mapping[tuple[int, Split], list[str]]:
+    """Return the paths of images by task and part, of all tasks that the newest version knows."""
+    with resources.db.read() as session:
+        row = find_model(session, actor, model)
+        head = lineage.find_next_start(session, row)
+        numbers = [] if head is None else list_taught_tasks(head.manifest)
+        query = select(Task.number, Task.traces_sha256).where(
+            Task.model_id == row.id,
+            Task.number.in_(numbers),
+            Task.traces_sha256.is_not(None),
+            Task.held_out_deleted_at.is_(None),
+            Task.data_deleted_at.is_(None),
+        )
+        files = {number: digest for number, digest in session.execute(query) if digest is not None}
+    paths: dict[tuple[int, Split], list[str]] = {}
+    for number, digest in sorted(files.items()):
+        traces = read_traces(resources.blobs.fetch_file(digest))
+        paths[number, "train"] = traces.names[: len(traces.train)]
+        paths[number, "held_out"] = traces.names[len(traces.train) :]
+    return paths

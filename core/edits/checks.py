@@ -1,0 +1,214 @@
+"""Checks of an edit's operations, all together, and what they change in each task.
+
+Nothing here reads the database. Labels in `relabel` are the names after the edit; names in
+`rename`, `merge` and `drop` are those before it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from core.contract.edit import Merge, Operation, Relabel, Remove
+from core.contract.responses.task_image import Split
+from core.errors import Invalid, NotFound, WrongState
+
+ImageEdits = dict[int, str | None]
+"""Row of a part → its new label; None: the image is removed."""
+
+
+@dataclass(frozen=True)
+class TaughtTask:
+    """A task of the model.
+
+    Attributes:
+        classes: labels of its images.
+        sizes: images by part.
+        standing: see `core.lineage.standing`; only a learned task can be edited.
+        is_deleted: True if its data was deleted on request.
+    """
+
+    number: int
+    classes: frozenset[str]
+    sizes: Mapping[Split, int]
+    standing: str
+    is_deleted: bool = False
+
+    def as_learned(self) -> "TaughtTask":
+        """Return the task with the standing of a learned one."""
+        return replace(self, standing="learned")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What an edit changes.
+
+    Attributes:
+        classes: former class → its new name; None: it is dropped.
+        images: by task and part.
+    """
+
+    classes: dict[str, str | None] = field(default_factory=dict)
+    images: dict[tuple[int, Split], ImageEdits] = field(default_factory=dict)
+
+    def list_tasks(self, tasks: Mapping[int, TaughtTask]) -> list[int]:
+        """Return the tasks whose data changes, in the order of `tasks`."""
+        edited = {number for number, _ in self.images}
+        return [
+            number
+            for number, task in tasks.items()
+            if number in edited or task.classes & self.classes.keys()
+        ]
+
+    @property
+    def removes_images(self) -> bool:
+        """True if an image is taken out, by itself or with its class."""
+        return None in self.classes.values() or any(
+            label is None for edits in self.images.values() for label in edits.values()
+        )
+
+
+def check_operations(
+    operations: Sequence[Operation],
+    scenario: str,
+    tasks: Mapping[int, TaughtTask],
+    known: Sequence[str],
+) -> Changes:
+    """Return what the operations change.
+
+    Args:
+        scenario: of the model: class or data.
+        tasks: all tasks of the model by number, in the order in which they were taught.
+        known: classes of the model, in the order of its outputs.
+
+    Raises:
+        Invalid: operations that contradict each other or that this model cannot take.
+        NotFound: an image or a class that the model does not have.
+        WrongState: a task that the newest version was not taught.
+    """
+    if scenario == "task":
+        raise Invalid(
+            "A model of the scenario `task` has one head for each task, and cannot be edited. "
+            "Discard the task and send its corrected batch instead."
+        )
+    classes = _check_class_operations(operations, scenario, known)
+    images: dict[tuple[int, Split], ImageEdits] = {}
+    for place, operation in enumerate(operations):
+        change = operation.relabel or operation.remove
+        if change is not None:
+            _add_image_edit(images, place, change, tasks)
+    if scenario == "data":
+        _refuse_new_labels(images, known)
+    for name, target in classes.items():
+        if target is not None and target in classes and target != name:
+            raise _invalid(
+                f"The class {target!r} is the new name of {name!r} and is changed itself in the "
+                f"same edit. Send two edits, one after the other."
+            )
+    return Changes(classes, images)
+
+
+def _check_class_operations(
+    operations: Sequence[Operation], scenario: str, known: Sequence[str]
+) -> dict[str, str | None]:
+    """Return the new name of each class that is renamed, merged or dropped (None)."""
+    changed: dict[str, str | None] = {}
+
+    def change(place: int, name: str, to: str | None) -> None:
+        if scenario == "data":
+            raise _invalid(
+                "The classes of a model of the scenario `data` are fixed: only images can be "
+                "relabelled or removed."
+            )
+        if name not in known:
+            raise NotFound(f"The model has no class {name!r}.{_list_some(known)}")
+        if name in changed:
+            raise _invalid(f"Two operations change the class {name!r}; keep one.", place)
+        changed[name] = to
+
+    for place, operation in enumerate(operations):
+        if operation.rename is not None:
+            source, to = operation.rename.from_, operation.rename.to
+            if source == to:
+                raise _invalid(f"The class {source!r} has this name already.", place)
+            if to in known:
+                raise _invalid(
+                    f"There is a class {to!r} already. To make one class of both, send "
+                    f'{{"merge": {{"from": ["{source}"], "into": "{to}"}}}}.',
+                    place,
+                )
+            if to in changed.values():
+                raise _invalid(f"Two classes would be called {to!r}; merge them instead.", place)
+            change(place, source, to)
+        elif operation.merge is not None:
+            for name in _list_merged(operation.merge, place):
+                change(place, name, operation.merge.into)
+        elif operation.drop is not None:
+            change(place, operation.drop.class_, None)
+    remaining = {changed.get(name, name) for name in known} - {None}
+    if known and not remaining:
+        raise _invalid("A model needs at least one class; these operations drop all of them.")
+    return changed
+
+
+def _list_merged(merge: Merge, place: int) -> list[str]:
+    names = list(dict.fromkeys(merge.from_))
+    if len(names) != len(merge.from_):
+        raise _invalid("A merge names a class twice.", place)
+    others = [name for name in names if name != merge.into]
+    if not others:
+        raise _invalid(f"The class {merge.into!r} cannot be merged into itself.", place)
+    return others
+
+
+def _add_image_edit(
+    images: dict[tuple[int, Split], ImageEdits],
+    place: int,
+    change: Relabel | Remove,
+    tasks: Mapping[int, TaughtTask],
+) -> None:
+    assert change.task is not None and change.image is not None, "patterns are resolved before"
+    task = tasks.get(change.task)
+    if task is None:
+        raise NotFound(f"The model has no task {change.task}.")
+    if task.is_deleted:
+        raise NotFound(f"The data of task {change.task} was deleted.")
+    if task.standing != "learned":
+        raise WrongState(
+            f"Task {change.task} is {task.standing.replace('_', ' ')}, and the newest version was "
+            f"not taught it. Only learned tasks can be edited.",
+            extra={"standing": task.standing},
+        )
+    size = task.sizes.get(change.part, 0)
+    if change.image >= size:
+        count = f"{size} images, from 0 on" if size else "no images"
+        raise NotFound(
+            f"The {change.part.replace('_', '-')} part of task {change.task} has {count}: "
+            f"{change.image} is none of them."
+        )
+    edits = images.setdefault((change.task, change.part), {})
+    if change.image in edits:
+        raise _invalid(
+            f"Two operations change image {change.image} of task {change.task}; keep one.", place
+        )
+    edits[change.image] = change.label if isinstance(change, Relabel) else None
+
+
+def _refuse_new_labels(
+    images: Mapping[tuple[int, Split], ImageEdits], known: Sequence[str]
+) -> None:
+    for edits in images.values():
+        for label in edits.values():
+            if label is not None and label not in known:
+                raise _invalid(
+                    f"The model has no class {label!r}, and its classes are fixed."
+                    f"{_list_some(known)}"
+                )
+
+
+def _invalid(text: str, place: int | None = None) -> Invalid:
+    fields = [] if place is None else [{"field": f"operations.{place}", "message": text}]
+    return Invalid(text, fields=fields)
+
+
+def _list_some(known: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in known[:10])
+    return f" Its classes: {shown}{' …' if len(known) > 10 else ''}."

@@ -1,0 +1,120 @@
+"""Edits of a model as responses, and the class names that they replaced."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.edit import ClassAliasOut, EditOut, EditPage, Way
+from core.contract.responses.audit import AuditData
+from core.database.session import Database
+from core.database.tables import ClassAlias, Edit, Job, Model
+from core.errors import NotFound
+from core.requests.actor import Actor, find_model
+from core.requests.audit import Entry, record_action
+from core.requests.pages import Page, read_page
+from core.requests.times import format_rfc3339
+
+
+def list_edits(db: Database, actor: Actor, model: str, limit: int, cursor: str | None) -> EditPage:
+    """Return a page of a model's edits, newest first.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        query = select(Edit).where(Edit.model_id == row.id)
+        page: Page[Edit] = read_page(session, query, Edit.number, limit, cursor, descending=True)
+        return {
+            "items": [build_edit_response(session, edit) for edit in page.rows],
+            "next_cursor": page.next_cursor,
+        }
+
+
+def read_edit(db: Database, actor: Actor, model: str, number: int) -> EditOut:
+    """Return one edit.
+
+    Raises:
+        NotFound: the caller sees no such model or edit.
+    """
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        return build_edit_response(session, find_edit(session, row, number))
+
+
+def find_edit(session: Session, model: Model, number: int) -> Edit:
+    """Return a model's edit of that number.
+
+    Raises:
+        NotFound: there is none.
+    """
+    edit = session.scalar(select(Edit).where(Edit.model_id == model.id, Edit.number == number))
+    if edit is None:
+        raise NotFound(f"The model has no edit {number}.")
+    return edit
+
+
+def build_edit_response(session: Session, edit: Edit) -> EditOut:
+    """Return an edit with the state of its job."""
+    journal = edit.journal
+    way: Way = "recompute" if edit.way == "recompute" else "relearn"
+    return {
+        "number": edit.number,
+        "job": edit.job_id,
+        "state": session.scalar(select(Job.state).where(Job.id == edit.job_id)) or "queued",
+        "operations": len(edit.operations),
+        "way": way,
+        "tasks": edit.tasks,
+        "images": {
+            "relabelled": None if journal is None else journal.relabelled,
+            "removed": None if journal is None else journal.removed,
+        },
+        "parent": edit.parent,
+        "version": edit.version,
+        "reason": edit.reason,
+        "created_at": format_rfc3339(edit.created_at),
+        "undo_until": None if edit.undo_until is None else format_rfc3339(edit.undo_until),
+        "undone_at": None if edit.undone_at is None else format_rfc3339(edit.undone_at),
+    }
+
+
+def list_class_aliases(db: Database, actor: Actor, model: str) -> list[ClassAliasOut]:
+    """Return the former class names of a model, by name.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
+    with db.read() as session:
+        row = find_model(session, actor, model)
+        query = select(ClassAlias).where(ClassAlias.model_id == row.id).order_by(ClassAlias.name)
+        return [
+            {
+                "name": alias.name,
+                "to": alias.to,
+                "edit": alias.edit,
+                "created_at": format_rfc3339(alias.created_at),
+            }
+            for alias in session.scalars(query)
+        ]
+
+
+def remove_class_alias(db: Database, actor: Actor, model: str, name: str) -> None:
+    """Remove a former class name: a batch that uses it brings a new class.
+
+    Raises:
+        NotFound: the caller sees no such model or name.
+    """
+    with db.write() as session:
+        row = find_model(session, actor, model, lock=True)
+        alias = session.get(ClassAlias, (row.id, name))
+        if alias is None:
+            raise NotFound(f"The model has no former class name {name!r}.")
+        session.delete(alias)
+        data: AuditData = {"model": row.id, "name": name}
+        entry = Entry("class-alias.delete", row.id, data, model=row.id)
+        record_action(session, actor, entry, db.now(session))
+
+
+def read_class_aliases(session: Session, model_id: str) -> dict[str, str | None]:
+    """Return former class name → class that it stands for; None: the class was dropped."""
+    query = select(ClassAlias.name, ClassAlias.to).where(ClassAlias.model_id == model_id)
+    return {name: to for name, to in session.execute(query)}

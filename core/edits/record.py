@@ -1,0 +1,184 @@
+"""Rows that an edit changes, in the transaction that publishes its version."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
+
+from core.contract.edit import EditedCell, EditedTask, EditResult, Journal
+from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Result, Task
+from core.errors import Unavailable
+
+FILE = "edit.json"
+"""File of the result's folder with an `EditResult`."""
+DAY_S = 86_400.0
+_KINDS = ("train", "held_out", "traces")
+
+
+def read_edit_result(folder: Path) -> EditResult | None:
+    """Return what an edit's job left beside its version; None for another job."""
+    path = folder / FILE
+    return EditResult.from_json(json.loads(path.read_text())) if path.is_file() else None
+
+
+def list_new_digests(result: EditResult) -> list[str]:
+    """Return the digests of files that the edited tasks will refer to."""
+    return [digest for task in result.after for _, digest in _iterate_files(task)]
+
+
+def list_former_digests(result: EditResult) -> set[str]:
+    """Return the digests of files that the edited tasks referred to."""
+    return {digest for task in result.before for _, digest in _iterate_files(task)}
+
+
+def record_edit(
+    session: Session, model: Model, job: Job, result: EditResult, number: int, now: float
+) -> int:
+    """Change the edited tasks, count older cells again, and record the edit as made.
+
+    Args:
+        number: number of its version.
+
+    Returns:
+        Bytes of the new files.
+
+    Raises:
+        Unavailable: a task has changed since its files were read; the job must run again.
+    """
+    edit = session.scalars(select(Edit).where(Edit.job_id == job.id).with_for_update()).one()
+    until = now + model.training_data_days * DAY_S if result.can_undo else None
+    size = 0
+    for before, after in zip(result.before, result.after, strict=True):
+        task = _lock_task(session, model, before)
+        size += sum(after.bytes.get(kind, 0) for kind, _ in _iterate_files(after))
+        if until is not None:
+            _retain_files(session, edit, task, before, after, until)
+        apply_edited_task(task, after)
+    former = [_replace_cell(session, model, cell, keep_answers=False) for cell in result.cells]
+    _record_aliases(session, model, edit, result, now)
+    edit.version, edit.undo_until = number, until
+    # The line may have moved on since the edit was accepted; an undo returns to this version.
+    edit.parent = job.parent_version or edit.parent
+    edit.journal = Journal(
+        before=result.before,
+        after=result.after,
+        cells=[cell for cell in former if cell is not None],
+        relabelled=result.relabelled,
+        removed=result.removed,
+    )
+    return size
+
+
+def apply_edited_task(task: Task, edited: EditedTask) -> None:
+    """Write an edited task's labels, numbers and files into its row."""
+    if task.held_out_sha256 != edited.held_out:
+        # The features belong to the former images.
+        task.features_sha256 = task.features_bytes = task.features_key = None
+    task.classes = edited.classes
+    task.n_train, task.n_held_out = edited.n_train, edited.n_held_out
+    task.train_sha256 = edited.train or task.train_sha256
+    task.held_out_sha256 = edited.held_out or task.held_out_sha256
+    task.traces_sha256 = edited.traces
+    task.traces_bytes = edited.bytes.get("traces") if edited.traces is not None else None
+
+
+def restore_cells(session: Session, model: Model, cells: list[EditedCell]) -> None:
+    """Restore cells of the matrix as an edit's journal has them."""
+    for cell in cells:
+        _replace_cell(session, model, cell, keep_answers=True)
+
+
+def _lock_task(session: Session, model: Model, before: EditedTask) -> Task:
+    query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
+    task = session.scalars(query.with_for_update().execution_options(populate_existing=True)).one()
+    if describe_task(task) != before.model_copy(update={"bytes": {}}):
+        raise Unavailable(f"Task {task.number} has changed while the edit was prepared.")
+    return task
+
+
+def describe_task(task: Task) -> EditedTask:
+    """Return a task's labels, numbers and retained files, without their sizes."""
+    has_train = task.train_deleted_at is None and task.data_deleted_at is None
+    has_held_out = task.held_out_deleted_at is None and task.data_deleted_at is None
+    return EditedTask(
+        number=task.number,
+        classes=task.classes,
+        n_train=task.n_train or 0,
+        n_held_out=task.n_held_out,
+        train=task.train_sha256 if has_train else None,
+        held_out=task.held_out_sha256 if has_held_out else None,
+        traces=task.traces_sha256 if has_held_out else None,
+        bytes={},
+    )
+
+
+def _iterate_files(task: EditedTask) -> Iterator[tuple[str, str]]:
+    for kind in _KINDS:
+        digest = getattr(task, kind)
+        if digest is not None:
+            yield kind, digest
+
+
+def _retain_files(
+    session: Session, edit: Edit, task: Task, before: EditedTask, after: EditedTask, until: float
+) -> None:
+    """Retain the former files of a task that the edit replaces."""
+    for kind, digest in _iterate_files(before):
+        if getattr(after, kind) != digest:
+            size = before.bytes.get(kind, 0)
+            session.add(
+                EditedPart(
+                    edit_id=edit.id,
+                    task_id=task.id,
+                    kind=kind,
+                    sha256=digest,
+                    bytes=size,
+                    until=until,
+                )
+            )
+
+
+def _replace_cell(
+    session: Session, model: Model, cell: EditedCell, *, keep_answers: bool
+) -> EditedCell | None:
+    """Write counts into a cell, and return the former ones; None if the cell is gone."""
+    row = session.get(Result, (model.id, cell.version, cell.task), with_for_update=True)
+    if row is None:
+        return None
+    former = EditedCell(
+        version=row.version,
+        task=row.task,
+        correct=row.correct,
+        total=row.total,
+        per_class=row.per_class,
+    )
+    row.correct, row.total, row.per_class = cell.correct, cell.total, cell.per_class
+    if not keep_answers:
+        # They have the former images and labels.
+        row.answers = row.answers_bytes = None
+    return former
+
+
+def _record_aliases(
+    session: Session, model: Model, edit: Edit, result: EditResult, now: float
+) -> None:
+    """Let batches use the former names of classes; a name in use again is no former one."""
+    for name, to in result.classes.items():
+        # A class that was renamed twice leads to its newest name.
+        moved = update(ClassAlias).where(ClassAlias.model_id == model.id, ClassAlias.to == name)
+        session.execute(moved.values(to=to))
+        session.execute(
+            delete(ClassAlias).where(
+                ClassAlias.model_id == model.id, ClassAlias.name.in_([name, *([to] if to else [])])
+            )
+        )
+        session.add(
+            ClassAlias(model_id=model.id, name=name, to=to, edit=edit.number, created_at=now)
+        )
+    in_use = {name for task in result.after for name in task.classes}
+    session.flush()
+    session.execute(
+        delete(ClassAlias).where(ClassAlias.model_id == model.id, ClassAlias.name.in_(in_use))
+    )

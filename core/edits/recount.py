@@ -1,0 +1,90 @@
+"""Cells of the accuracy matrix by new labels, counted from the stored predictions of versions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from core.contract.edit import EditedCell
+from core.database.session import Database
+from core.database.tables import Result, Task, Version
+from core.edits.rewrite import EditedLabels
+from core.errors import StoreCorrupt
+from core.ingest.answers import Place, open_answers
+from core.storage import Blobs
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A cell with stored predictions: its version's classes, and where the predictions are."""
+
+    version: int
+    names: Sequence[str]
+    answers: str
+    place: Place
+
+
+def recount_cells(
+    db: Database,
+    blobs: Blobs,
+    model_id: str,
+    held_out: Mapping[int, EditedLabels],
+    classes: Mapping[str, str | None],
+) -> list[EditedCell]:
+    """Return the cells of all versions on edited tasks, by the new labels.
+
+    A version's prediction of a renamed class counts as one of its new name. Cells whose predictions
+    are not stored, or are damaged, are left out.
+
+    Args:
+        held_out: task → labels of its held-out images.
+        classes: former class → new name; None: it is dropped.
+    """
+    cells = []
+    for task, edited in held_out.items():
+        for cell in _read_cells(db, model_id, task):
+            try:
+                rows, _ = open_answers(blobs.fetch_file(cell.answers), cell.place)
+            except (StoreCorrupt, ValueError):  # the damage has been recorded
+                continue
+            if len(rows) != len(edited.before):
+                continue
+            predicted = [cell.names[row] for row in rows.tolist()]
+            answered = [classes.get(name, name) for name in predicted]
+            cells.append(count_cell(cell.version, task, answered, edited.after))
+    return cells
+
+
+def count_cell(
+    version: int, task: int, predicted: Sequence[str | None], labels: Sequence[str | None]
+) -> EditedCell:
+    """Count correct predictions by class; an image whose label is None is left out."""
+    per_class: dict[str, list[int]] = {}
+    for answer, label in zip(predicted, labels, strict=True):
+        if label is not None:
+            counts = per_class.setdefault(label, [0, 0])
+            counts[0] += answer == label
+            counts[1] += 1
+    return EditedCell(
+        version=version,
+        task=task,
+        correct=sum(counts[0] for counts in per_class.values()),
+        total=sum(counts[1] for counts in per_class.values()),
+        per_class=dict(sorted(per_class.items())),
+    )
+
+
+def _read_cells(db: Database, model_id: str, task: int) -> list[_Cell]:
+    query = (
+        select(Result.version, Result.answers, Task.answers_key, Version.manifest)
+        .join(Task, (Task.model_id == Result.model_id) & (Task.number == Result.task))
+        .join(Version, (Version.model_id == Result.model_id) & (Version.number == Result.version))
+        .where(Result.model_id == model_id, Result.task == task, Result.answers.is_not(None))
+        .order_by(Result.version)
+    )
+    with db.read() as session:
+        return [
+            _Cell(version, manifest.classes or [], digest, Place(version, task, key))
+            for version, digest, key, manifest in session.execute(query)
+            if digest is not None
+        ]

@@ -1,0 +1,229 @@
+"""Edited data of one task: datasets, traces, and rows of kept features, without torch."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load_file, save_file
+
+from core.contract.manifest import FEATURES, ORDER, REST
+from core.edits.checks import ImageEdits
+from core.ingest.dataset import Images, open_dataset, write_dataset
+from core.ingest.findings.traces import Traces, read_traces, write_traces
+
+_BLOCK_BYTES = 16 << 20
+KEY_BYTES = 16
+
+
+@dataclass(frozen=True)
+class EditedLabels:
+    """Labels of the images of a part after an edit.
+
+    Attributes:
+        before: label of each image; its length is the size of the part.
+        after: label of each image; None: the image is removed.
+    """
+
+    before: Sequence[str]
+    after: Sequence[str | None]
+
+    @property
+    def kept(self) -> npt.NDArray[np.int64]:
+        """Rows that are not removed, ascending."""
+        rows = [row for row, label in enumerate(self.after) if label is not None]
+        return np.array(rows, np.int64)
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels of the remaining images, in order."""
+        return [label for label in self.after if label is not None]
+
+    @property
+    def is_changed(self) -> bool:
+        """True if any image has another label or is removed."""
+        return list(self.before) != list(self.after)
+
+    def count_changes(self, classes: Mapping[str, str | None]) -> tuple[int, int]:
+        """Return the numbers of relabelled and removed images; those of a renamed class are not
+        relabelled."""
+        relabelled = sum(
+            label is not None and label != classes.get(old, old)
+            for old, label in zip(self.before, self.after, strict=True)
+        )
+        return relabelled, sum(label is None for label in self.after)
+
+
+def edit_labels(
+    labels: Sequence[str], edits: ImageEdits, classes: Mapping[str, str | None]
+) -> EditedLabels:
+    """Return the labels of a part's images after an edit.
+
+    Args:
+        labels: labels before.
+        edits: new labels of single images, by their new names.
+        classes: new names of classes; None: the class is dropped.
+    """
+    after = [
+        edits[row] if row in edits else classes.get(label, label)
+        for row, label in enumerate(labels)
+    ]
+    return EditedLabels(labels, after)
+
+
+def read_labels(path: Path, names: Sequence[str]) -> list[str]:
+    """Return the label of each image of a dataset file; its numbers index `names`."""
+    _, numbers = open_dataset(path)
+    return [names[number] for number in numbers.tolist()]
+
+
+def write_edited_dataset(
+    source: Path, target: Path, edited: EditedLabels, names: Sequence[str]
+) -> None:
+    """Write a dataset with the remaining images and their new labels, as numbers of `names`."""
+    images, _ = open_dataset(source)
+    rows, number = edited.kept, {name: at for at, name in enumerate(names)}
+    labels = np.array([number[label] for label in edited.labels], np.int64)
+    shape = (int(images.shape[1]), int(images.shape[2]), int(images.shape[3]))
+
+    def iterate_blocks() -> Iterator[Images]:
+        # In pieces, since a part may be larger than the memory.
+        step = max(1, _BLOCK_BYTES // max(1, int(np.prod(shape))))
+        for begin in range(0, len(rows), step):
+            yield np.asarray(images[rows[begin : begin + step]])
+
+    write_dataset(target, labels, shape, iterate_blocks())
+
+
+def write_edited_traces(
+    source: Path, target: Path, train: EditedLabels, held_out: EditedLabels
+) -> bool:
+    """Write the traces of the remaining images with their new labels.
+
+    Return False without a file if the traces do not belong to these parts.
+    """
+    traces = read_traces(source)
+    if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
+        return False
+    rows = np.concatenate([train.kept, len(train.after) + held_out.kept])
+    labels = [*train.labels, *held_out.labels]
+    classes = sorted(set(labels))
+    number = {name: at for at, name in enumerate(classes)}
+    edited = Traces(
+        traces.train[train.kept],
+        traces.held_out[held_out.kept],
+        [traces.names[row] for row in rows.tolist()],
+        None if traces.pixels is None else traces.pixels[rows],
+        None
+        if traces.labels is None
+        else np.array([number[label] for label in labels], traces.labels.dtype),
+        classes if traces.labels is not None else [],
+    )
+    write_traces(target, edited)
+    return True
+
+
+@dataclass(frozen=True)
+class FeatureRows:
+    """Kept features of all training images of a task.
+
+    Attributes:
+        features: float32 [n, D].
+        classes: int64 [n], numbers of the model's classes.
+        keys: uint8 [n, 16], digests of the images.
+        is_ordered: True if the rows have the order of the dataset.
+    """
+
+    features: npt.NDArray[np.float32]
+    classes: npt.NDArray[np.int64]
+    keys: npt.NDArray[np.uint8]
+    is_ordered: bool
+
+
+def read_feature_rows(task: int, read: Path, rest: Path | None) -> FeatureRows:
+    """Return the kept features of a task, in the order of its dataset where that is stored.
+
+    Args:
+        task: number of the task.
+        read: the part that later jobs read.
+        rest: the part with the other rows; None if there is none.
+    """
+    parts = [_select(load_file(read), f"{task}.")]
+    if rest is not None:
+        parts.append(_select(load_file(rest), f"{task}.{REST}."))
+    joined = {
+        name: np.concatenate([part[name] for part in parts])
+        for name in ("features", "classes", "keys")
+    }
+    order = parts[-1].get(ORDER)
+    # All rows in one file were never split, so they have the dataset's order.
+    is_ordered = rest is None or order is not None
+    if order is not None:
+        position = np.empty(len(order), np.int64)
+        position[order] = np.arange(len(order))
+        joined = {name: rows[position] for name, rows in joined.items()}
+    return FeatureRows(joined["features"], joined["classes"], joined["keys"], is_ordered)
+
+
+def write_feature_dataset(
+    folder: Path, rows: FeatureRows, edited: EditedLabels, names: Sequence[str]
+) -> tuple[Path, Path]:
+    """Write a dataset whose images are the keys of kept features, and the features themselves.
+
+    Return both files: the dataset, uint8 [n, 1, 1, 16], and `features` float32 [n, D].
+    """
+    kept, number = edited.kept, {name: at for at, name in enumerate(names)}
+    labels = np.array([number[label] for label in edited.labels], np.int64)
+    keys = np.ascontiguousarray(rows.keys[kept]).reshape(-1, 1, 1, KEY_BYTES)
+    dataset, features = folder / "keys.safetensors", folder / "known.safetensors"
+    write_dataset(dataset, labels, (1, 1, KEY_BYTES), [keys])
+    save_file({"features": np.ascontiguousarray(rows.features[kept])}, features)
+    return dataset, features
+
+
+def renumber_part(source: Path, target: Path, numbers: Mapping[int, int]) -> None:
+    """Write a part with sums or features of a task under other numbers of the classes.
+
+    Args:
+        source: a part of the type statistics (`rows`) or features (`classes`).
+        target: file to write.
+        numbers: former number → new number, for all classes of the part.
+    """
+    tensors: dict[str, npt.NDArray[Any]] = load_file(source)
+    for name, tensor in tensors.items():
+        if name.rsplit(".", 1)[-1] in ("rows", "classes"):
+            renumbered = [numbers[number] for number in tensor.tolist()]
+            tensors[name] = np.array(renumbered, tensor.dtype)
+    save_file(tensors, target)
+
+
+def select_rows_of_classes(source: Path, target: Path, former: Sequence[int | None]) -> None:
+    """Write a part whose tensors have a row for each class with the rows of other classes.
+
+    Args:
+        source: a head, or a classifier in closed form.
+        target: file to write.
+        former: for each new class the number of its former class; None: a row of zeros.
+    """
+    tensors: dict[str, npt.NDArray[Any]] = load_file(source)
+    rows = np.array([-1 if number is None else number for number in former], np.int64)
+    for name, tensor in tensors.items():
+        picked = tensor[np.maximum(rows, 0)]
+        picked[rows < 0] = 0
+        tensors[name] = np.ascontiguousarray(picked)
+    save_file(tensors, target)
+
+
+def describe_parts(task: int) -> tuple[str, str]:
+    """Return the names of the parts with a task's features: those that jobs read, and the rest."""
+    return f"{FEATURES}.{task}", f"{FEATURES}.{task}.{REST}"
+
+
+def _select(tensors: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }

@@ -1,0 +1,124 @@
+"""Undo of an edit: the line goes back to the version before, and the labels are restored."""
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from core.contract.edit import EditedTask, EditOut
+from core.contract.responses.audit import AuditData
+from core.database.jobs import is_unfinished
+from core.database.session import Database
+from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Task, Version
+from core.edits import listing, record
+from core.errors import Gone, WrongState
+from core.lineage import lineage
+from core.lineage.lineage import Mover
+from core.requests.actor import Actor, find_model
+from core.requests.audit import Entry, record_action
+from core.requests.times import format_rfc3339
+
+
+def undo_edit(
+    db: Database, actor: Actor, model: str, number: int, reason: str | None
+) -> tuple[EditOut, str | None]:
+    """Undo an edit; repeating the call changes nothing.
+
+    Returns:
+        The edit, and the id of a job of the model that may run next.
+
+    Raises:
+        NotFound: the caller sees no such model or edit.
+        Gone: its time is over, or it removed images.
+        WrongState: it is not made yet, a later edit stands, or a later task was learned on it.
+    """
+    with db.write() as session:
+        row = find_model(session, actor, model, lock=True)
+        edit = listing.find_edit(session, row, number)
+        if edit.undone_at is not None:
+            return listing.build_edit_response(session, edit), None
+        now = db.now(session)
+        _require_undoable(session, row, edit, now)
+        version = lineage.find_numbered_version(session, row, edit.version or 0)
+        assert version is not None and edit.journal is not None, "the edit was made"
+        if row.head == version.number:
+            target = lineage.find_numbered_version(session, row, edit.parent)
+            assert target is not None, "versions stay"
+            mover = Mover("rollback", actor.key_id, reason)
+            lineage.return_to_version(session, row, target, mover, now)
+        for before in edit.journal.before:
+            _restore_task(session, row, edit, before)
+        record.restore_cells(session, row, edit.journal.cells)
+        session.execute(
+            delete(ClassAlias).where(ClassAlias.model_id == row.id, ClassAlias.edit == edit.number)
+        )
+        session.execute(delete(EditedPart).where(EditedPart.edit_id == edit.id))
+        edit.undone_at = now
+        data: AuditData = {"model": row.id, "edit": number, "reason": reason}
+        record_action(session, actor, Entry("edit.undo", edit.id, data, model=row.id), now)
+        session.flush()
+        return (
+            listing.build_edit_response(session, edit),
+            lineage.find_waiting_job(session, row),
+        )
+
+
+def _require_undoable(session: Session, model: Model, edit: Edit, now: float) -> None:
+    if edit.version is None:
+        state = session.scalar(select(Job.state).where(Job.id == edit.job_id))
+        raise WrongState(
+            f"Edit {edit.number} made no version: its job is {state}.", extra={"state": str(state)}
+        )
+    if edit.undo_until is None:
+        raise Gone(f"Edit {edit.number} removed images, and nothing is kept to restore them.")
+    if edit.undo_until < now:
+        raise Gone(f"Edit {edit.number} could be undone until {format_rfc3339(edit.undo_until)}.")
+    later = session.scalar(
+        select(func.min(Edit.number))
+        .join(Job, Job.id == Edit.job_id)
+        .where(
+            Edit.model_id == model.id,
+            Edit.number > edit.number,
+            Edit.undone_at.is_(None),
+            Edit.version.is_not(None) | is_unfinished(Job.state),
+        )
+    )
+    if later is not None:
+        raise WrongState(f"Edit {later} was made after it: undo that one first.")
+    version = select(Version.status).where(
+        Version.model_id == model.id, Version.number == edit.version
+    )
+    if session.scalar(version) == "published" and model.head not in (edit.version, edit.parent):
+        raise WrongState(
+            f"Version {model.head} goes on from version {edit.version} of the edit: roll back to "
+            f"that one first, or send the opposite edit."
+        )
+
+
+def _restore_task(session: Session, model: Model, edit: Edit, before: EditedTask) -> None:
+    query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
+    task = session.scalars(query.with_for_update()).one()
+    if task.data_deleted_at is not None:
+        return
+    kept = set(
+        session.scalars(
+            select(EditedPart.sha256).where(
+                EditedPart.edit_id == edit.id, EditedPart.task_id == task.id
+            )
+        )
+    )
+    now = record.describe_task(task)
+    # A file that was deleted since is not brought back.
+    files = {
+        kind: former
+        for kind, former, present in (
+            ("train", before.train, now.train),
+            ("held_out", before.held_out, now.held_out),
+            ("traces", before.traces, now.traces),
+        )
+        if former in kept or former == present
+    }
+    record.apply_edited_task(
+        task,
+        before.model_copy(
+            update={name: files.get(name) for name in ("train", "held_out", "traces")}
+        ),
+    )

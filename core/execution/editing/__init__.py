@@ -1,0 +1,1 @@
+"""The job of an edit: its rows, its edited data, and the processes that learn tasks again."""

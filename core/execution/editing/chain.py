@@ -1,0 +1,354 @@
+"""The job processes of an edit: each learns one task again, on top of the result before.
+
+With kept features (`recompute`), each edited task is learned from its features on top of the
+lineage head, whose sums it replaces; all other tasks keep theirs. Otherwise (`relearn`) the tasks
+from the first edited one on are learned from their images, starting from the version before it.
+Only the last result becomes a version.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.contract.architecture import Architecture, Image
+from core.contract.edit import EditResult
+from core.contract.jobs.job_result import JobResult, ResultPart
+from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
+from core.contract.manifest import PER_TASK, Manifest
+from core.database.session import Database
+from core.edits import record, rewrite
+from core.edits.recount import recount_cells
+from core.execution.editing.data import EditedData, edit_task
+from core.execution.editing.facts import EditFacts
+from core.execution.held_out_features import BACKBONE
+from core.execution.prepare import (
+    fetch_earlier_task,
+    fetch_version,
+    find_held_out_features,
+    find_stored_answers,
+)
+from core.jobs.fence import Claim
+from core.lineage.coverage import list_taught_tasks
+from core.retention import retention
+from core.settings import Settings
+from core.storage import Blobs
+
+_OF_CLASSES = ("head", "own")
+"""Parts whose tensors have a row for each class, in a version that is solved from sums."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The version that the next process continues.
+
+    Attributes:
+        manifest: its manifest.
+        parts: its parts and those of its ancestors, by name.
+    """
+
+    manifest: Manifest
+    parts: Mapping[str, LocalPart]
+
+
+class EditChain:
+    """The processes of one attempt at an edit.
+
+    Args:
+        folder: scratch space of the attempt.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        blobs: Blobs,
+        settings: Settings,
+        claim: Claim,
+        facts: EditFacts,
+        folder: Path,
+    ) -> None:
+        self._db, self._blobs, self._settings, self._claim = db, blobs, settings, claim
+        self._facts, self._folder = facts, folder
+        self._edited: dict[int, EditedData] = {}
+        # Parts of earlier tasks that the new version stores, since its ancestors' are outdated.
+        self._renewed: set[str] = set()
+
+    @property
+    def tasks(self) -> list[int]:
+        """Tasks to learn again, in order."""
+        return list(self._facts.recipes)
+
+    def edit_tasks(self) -> None:
+        """Make and store the edited files of all tasks that the edit changes."""
+        for number in self._facts.edit.tasks:
+            self._edited[number] = edit_task(
+                self._blobs, self._facts, number, self._folder / f"task-{number}"
+            )
+
+    def begin(self) -> Line:
+        """Return the version that the first process continues."""
+        facts = self._facts
+        version = fetch_version(self._blobs, facts.start, facts.parts)
+        line = Line(version.manifest, {part.name: part for part in version.parts})
+        return self._renumber(line) if facts.recomputes else line
+
+    def write_spec(self, line: Line, number: int) -> Path:
+        """Write the specification of the process that learns a task, and return its path."""
+        facts, settings = self._facts, self._settings
+        folder = self._folder / f"job-{number}"
+        folder.mkdir(parents=True)
+        is_last = number == self.tasks[-1]
+        base = fetch_version(self._blobs, facts.base, facts.base_parts)
+        spec = JobSpec(
+            architecture=Architecture.from_json(facts.model.architecture),
+            image=Image.from_json(facts.model.image),
+            scenario=facts.model.scenario,
+            problem=facts.model.problem,
+            recipe=facts.recipes[number],
+            normalise=facts.base.manifest.normalise,
+            classes=facts.model.classes if facts.model.scenario == "data" else None,
+            task=self._describe_learned_task(number, folder),
+            # Results in between are not measured, since no version is made of them.
+            history=self._list_history(line, number, folder) if is_last else [],
+            erased_tasks=facts.erased,
+            held_out_stays=facts.model.held_out != retention.COUNTS,
+            parent=SpecVersion(
+                version=line.manifest.version or 0,
+                manifest=line.manifest,
+                parts=list(line.parts.values()),
+            ),
+            base=base,
+            out=folder / "out",
+            threads=settings.threads,
+            device=settings.device if self._claim.device == "auto" else self._claim.device,
+            ranks=settings.ranks,
+            gpu_memory_share=settings.gpu_memory_share,
+        )
+        path = folder / "spec.json"
+        path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))
+        return path
+
+    def advance(self, line: Line, number: int, out: Path) -> Line:
+        """Return the version that the next process continues, after one has learned a task."""
+        document = _read_document(out)
+        recipe = self._facts.recipes[number]
+        taught = list_taught_tasks(line.manifest)
+        manifest = line.manifest.model_copy(
+            update={
+                "version": (line.manifest.version or 0) + 1,
+                "task": number,
+                "tasks": taught if number in taught else [*taught, number],
+                "classes": document.classes,
+                "heads": document.heads,
+                "recipe": recipe,
+                "method": document.method,
+                "network": document.network,
+                "normalise": document.normalise,
+                "temperature": document.temperature,
+            }
+        )
+        earlier = {name: part for name, part in line.parts.items() if part.type in PER_TASK}
+        own = {
+            part.name: LocalPart(name=part.name, type=part.type, path=out / part.file)
+            for part in document.parts
+        }
+        self._renewed |= {name for name, part in own.items() if part.type in PER_TASK}
+        return Line(manifest, {**own, **{n: p for n, p in earlier.items() if n not in own}})
+
+    def finish(self, line: Line, out: Path) -> None:
+        """Complete the last result: parts of tasks learned before it, and the changes of rows.
+
+        Args:
+            line: the version after the last process.
+        """
+        document = _read_document(out)
+        present = {part.name for part in document.parts}
+        parts = list(document.parts)
+        for name in sorted(self._renewed - present):
+            part = line.parts[name]
+            file = f"parts/{name}.safetensors"
+            shutil.copyfile(part.path, out / file)
+            parts.append(ResultPart(name=name, type=part.type, file=file))
+        fields = {
+            "parts": parts,
+            # Counts of versions in between, which nobody has; those of the head are stored.
+            "results": [cell for cell in document.results if cell.version == "new"],
+            "answers": [file for file in document.answers if file.version == "new"],
+        }
+        changed = document.model_copy(update=fields).to_json()
+        changed.pop("changes", None)
+        (out / "result.json").write_text(json.dumps(changed, ensure_ascii=False, sort_keys=True))
+        (out / record.FILE).write_text(json.dumps(self._describe_result().to_json()))
+
+    def _describe_result(self) -> EditResult:
+        facts, edited = self._facts, list(self._edited.values())
+        counts = [
+            part.count_changes(facts.changes.classes)
+            for data in edited
+            for part in (data.train, data.held_out)
+            if part is not None
+        ]
+        removed = sum(count for _, count in counts)
+        held_out = {
+            data.after.number: data.held_out
+            for data in edited
+            if data.held_out is not None and data.held_out.is_changed
+        }
+        return EditResult(
+            parent=facts.start.number,
+            taught=facts.taught,
+            classes=facts.changes.classes,
+            before=[data.before for data in edited],
+            after=[data.after for data in edited],
+            cells=recount_cells(
+                self._db, self._blobs, facts.model.id, held_out, facts.changes.classes
+            ),
+            relabelled=sum(count for count, _ in counts),
+            removed=removed,
+            can_undo=not removed,
+        )
+
+    def _describe_learned_task(self, number: int, folder: Path) -> SpecTask:
+        data, task = self._edited.get(number), self._facts.tasks[number]
+        if data is None:
+            assert task.train_sha256 is not None, "checked when the facts were read"
+            earlier = fetch_earlier_task(self._blobs, task, None, None, folder)
+            return SpecTask(
+                number=number,
+                classes=sorted(task.classes),
+                held_out=earlier.held_out,
+                train=self._blobs.fetch_file(task.train_sha256),
+            )
+        held_out = data.files.get("held_out")
+        if data.held_out is not None and not data.held_out.labels:
+            held_out = None
+        if data.rows is None:
+            train, known = data.files["train"], None
+        else:
+            train, known = rewrite.write_feature_dataset(folder, data.rows, data.train, data.names)
+        return SpecTask(
+            number=number,
+            classes=sorted(data.after.classes),
+            held_out=held_out,
+            train=train,
+            known=known,
+        )
+
+    def _list_history(self, line: Line, own: int, folder: Path) -> list[EarlierTask]:
+        """Return the other tasks of the new version, on which it is measured."""
+        facts = self._facts
+        backbone = [part for part in facts.parts if part.type == BACKBONE]
+        features = find_held_out_features(list(facts.tasks.values()), backbone)
+        with self._db.read() as session:
+            answers = find_stored_answers(session, facts.start)
+        # Stored predictions are numbers of the start's classes, in its order.
+        same = facts.start.manifest.classes == line.manifest.classes and facts.recomputes
+        listed = []
+        for number in facts.taught:
+            data = self._edited.get(number)
+            if number == own:
+                continue
+            if data is None:
+                stored = answers.get(number) if same else None
+                task = facts.tasks[number]
+                kept = features.get(number)
+                listed.append(fetch_earlier_task(self._blobs, task, stored, kept, folder))
+            else:
+                has_images = data.held_out is not None and bool(data.held_out.labels)
+                listed.append(
+                    EarlierTask(
+                        number=number,
+                        classes=sorted(data.after.classes),
+                        held_out=data.files.get("held_out") if has_images else None,
+                    )
+                )
+        return listed
+
+    def _renumber(self, line: Line) -> Line:
+        """Return the head with the edited classes in the order of their first appearance.
+
+        Sums and features of the edited tasks are left out: they are learned again.
+        """
+        facts, folder = self._facts, self._folder / "renumbered"
+        folder.mkdir()
+        known, new = list(facts.head.manifest.classes or []), self._list_classes()
+        position = {name: at for at, name in enumerate(new)}
+        named = [facts.changes.classes.get(name, name) for name in known]
+        numbers = {
+            at: position[name]
+            for at, name in enumerate(named)
+            if name is not None and name in position
+        }
+        outdated = {
+            name
+            for name, part in line.parts.items()
+            if part.type in PER_TASK and int(name.split(".")[1]) in self._edited
+        }
+        parts = {name: part for name, part in line.parts.items() if name not in outdated}
+        if numbers != {at: at for at in range(len(new))} or len(known) != len(new):
+            former: list[int | None] = [None] * len(new)
+            for old, at in sorted(numbers.items(), reverse=True):
+                former[at] = old
+            parts = {
+                name: self._renumber_part(part, numbers, former, folder)
+                for name, part in self._add_unread_features(parts).items()
+            }
+        return Line(line.manifest.model_copy(update={"classes": new}), parts)
+
+    def _add_unread_features(self, parts: Mapping[str, LocalPart]) -> dict[str, LocalPart]:
+        """Return the parts with those features that no job reads: they have numbers of classes."""
+        unread = {
+            name: LocalPart(name=name, type=part.type, path=self._blobs.fetch_file(part.sha256))
+            for name, part in self._facts.features.items()
+            if name not in parts and int(name.split(".")[1]) not in self._edited
+        }
+        return {**parts, **unread}
+
+    def _renumber_part(
+        self,
+        part: LocalPart,
+        numbers: Mapping[int, int],
+        former: list[int | None],
+        folder: Path,
+    ) -> LocalPart:
+        target = folder / f"{part.name}.safetensors"
+        if part.type in PER_TASK:
+            rewrite.renumber_part(part.path, target, numbers)
+            self._renewed.add(part.name)
+        elif part.name in _OF_CLASSES:
+            rewrite.select_rows_of_classes(part.path, target, former)
+        else:
+            return part
+        return part.model_copy(update={"path": target})
+
+    def _list_classes(self) -> list[str]:
+        """Return the classes after the edit, in the order of a model that learned the edited
+        batches."""
+        facts = self._facts
+        if facts.model.scenario == "data":
+            return list(facts.model.classes or [])
+        before = dict.fromkeys(
+            name for number in facts.taught for name in sorted(facts.tasks[number].classes)
+        )
+        after = {
+            number: self._edited[number].after.classes
+            if number in self._edited
+            else facts.tasks[number].classes
+            for number in facts.taught
+        }
+        ordered = dict.fromkeys(name for number in facts.taught for name in sorted(after[number]))
+        known = list(facts.head.manifest.classes or [])
+        if list(before) == known:
+            return list(ordered)
+        # A line with tasks that were learned in another order keeps its order.
+        kept = dict.fromkeys(
+            new
+            for name in known
+            if (new := facts.changes.classes.get(name, name)) is not None and new in ordered
+        )
+        return list({**kept, **ordered})
+
+
+def _read_document(out: Path) -> JobResult:
+    return JobResult.from_json(json.loads((out / "result.json").read_text()))

@@ -1,0 +1,197 @@
+"""Edited files and labels of the tasks of an edit, made before any of them is learned again."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.contract.edit import EditedTask
+from core.contract.responses.task_image import Split
+from core.database.tables import Model, Task
+from core.edits import record, rewrite
+from core.edits.checks import Changes
+from core.edits.rewrite import EditedLabels, FeatureRows
+from core.errors import Invalid, StoreCorrupt
+from core.execution.editing.facts import EditFacts
+from core.storage import Blobs
+
+
+@dataclass(frozen=True)
+class EditedData:
+    """The edited data of a task.
+
+    Attributes:
+        before, after: what the task's row has before and after the edit.
+        names: labels that the numbers of its datasets stand for, after the edit.
+        train: labels of its training images; None for a task that the edit leaves as it is.
+        held_out: labels of its held-out images, if these are retained.
+        rows: kept features of its training images; None for a task learned from images.
+        files: edited files by name: train, held_out.
+    """
+
+    before: EditedTask
+    after: EditedTask
+    names: list[str]
+    train: EditedLabels
+    held_out: EditedLabels | None
+    rows: FeatureRows | None
+    files: dict[str, Path]
+
+
+def list_label_names(model: Model, classes: Mapping[str, int]) -> list[str]:
+    """Return the labels that the numbers of a task's datasets stand for."""
+    return list(model.classes or []) if model.scenario == "data" else sorted(classes)
+
+
+def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> EditedData:
+    """Return the edited data of a task; its files are stored.
+
+    Args:
+        folder: for the files.
+
+    Raises:
+        Invalid: no training image would be left, or features of an earlier release do not say which
+            image each belongs to.
+    """
+    folder.mkdir(parents=True)
+    task, changes = facts.tasks[number], facts.changes
+    before = record.describe_task(task)
+    names = list_label_names(facts.model, task.classes)
+    rows = _read_rows(blobs, facts, number) if facts.recomputes else None
+    train_path = None if before.train is None else blobs.fetch_file(before.train)
+    train = _edit_train_labels(facts, number, train_path, rows, names)
+    held_out_path = (
+        None
+        if before.held_out is None or not task.n_held_out
+        else blobs.fetch_file(before.held_out)
+    )
+    held_out = None
+    if held_out_path is not None:
+        labels = rewrite.read_labels(held_out_path, names)
+        edits = changes.images.get((number, "held_out"), {})
+        held_out = rewrite.edit_labels(labels, edits, changes.classes)
+    if not train.labels:
+        raise Invalid(
+            f"Task {number} would have no training image left. Roll back to the version before it "
+            f"and discard it instead."
+        )
+    classes = _count_classes(task, changes, train, held_out)
+    new_names = list_label_names(facts.model, classes)
+    files: dict[str, Path] = {}
+    digests: dict[Split | str, str | None] = {"train": before.train, "held_out": before.held_out}
+    sizes: dict[str, int] = {}
+    parts: tuple[tuple[Split, Path | None, EditedLabels | None], ...] = (
+        ("train", train_path, train),
+        ("held_out", held_out_path, held_out),
+    )
+    for split, path, edited in parts:
+        if path is None or edited is None:
+            continue
+        files[split] = path
+        if edited.is_changed or new_names != names:
+            files[split] = folder / f"{split}.safetensors"
+            rewrite.write_edited_dataset(path, files[split], edited, new_names)
+            digests[split], sizes[split] = blobs.put_file(files[split], link=True)
+    traces = before.traces
+    if traces is not None:
+        none = EditedLabels([], [])
+        traces, sizes["traces"] = _edit_traces(blobs, traces, folder, train, held_out or none)
+    after = EditedTask(
+        number=number,
+        classes=classes,
+        n_train=len(train.labels),
+        n_held_out=task.n_held_out if held_out is None else len(held_out.labels),
+        train=digests["train"],
+        held_out=digests["held_out"],
+        traces=traces,
+        bytes={name: size for name, size in sizes.items() if size},
+    )
+    sized = {
+        split: path.stat().st_size
+        for split, path in (("train", train_path), ("held_out", held_out_path))
+        if path is not None
+    }
+    return EditedData(
+        before.model_copy(update={"bytes": {**sized, "traces": task.traces_bytes or 0}}),
+        after,
+        new_names,
+        train,
+        held_out,
+        rows,
+        files,
+    )
+
+
+def _read_rows(blobs: Blobs, facts: EditFacts, number: int) -> FeatureRows:
+    main, rest = (facts.features.get(name) for name in rewrite.describe_parts(number))
+    assert main is not None, "checked when the facts were read"
+    return rewrite.read_feature_rows(
+        number,
+        blobs.fetch_file(main.sha256),
+        None if rest is None else blobs.fetch_file(rest.sha256),
+    )
+
+
+def _edit_train_labels(
+    facts: EditFacts,
+    number: int,
+    path: Path | None,
+    rows: FeatureRows | None,
+    names: Sequence[str],
+) -> EditedLabels:
+    """Return the labels of a task's training images, in the order in which it is learned."""
+    edits = facts.changes.images.get((number, "train"), {})
+    if rows is None:
+        assert path is not None, "checked when the facts were read"
+        return rewrite.edit_labels(rewrite.read_labels(path, names), edits, facts.changes.classes)
+    known = facts.head.manifest.classes or []
+    labels = [known[row] for row in rows.classes.tolist()]
+    if len(labels) != (facts.tasks[number].n_train or 0):
+        raise Invalid(
+            f"The version keeps features of {len(labels)} of the {facts.tasks[number].n_train} "
+            f"training images of task {number}; an edit needs all of them."
+        )
+    if not rows.is_ordered and (edits or path is not None):
+        raise Invalid(
+            f"The features of task {number} were stored by an earlier release, which did not store "
+            f"which image each belongs to. Only its classes can be edited, once its training "
+            f"images are gone."
+        )
+    return rewrite.edit_labels(labels, edits, facts.changes.classes)
+
+
+def _count_classes(
+    task: Task, changes: Changes, train: EditedLabels, held_out: EditedLabels | None
+) -> dict[str, int]:
+    """Return the number of images of each label after the edit."""
+    if held_out is not None or not task.n_held_out:
+        labels = [*train.labels, *(held_out.labels if held_out is not None else ())]
+        counted = Counter(labels)
+        return {name: counted[name] for name in sorted(counted)}
+    # Labels of held-out images that were only counted are known by their numbers alone.
+    counts: dict[str, int] = {}
+    for name, count in task.classes.items():
+        new = changes.classes.get(name, name)
+        if new is not None:
+            counts[new] = counts.get(new, 0) + count
+    for old, label in zip(train.before, train.after, strict=True):
+        moved = changes.classes.get(old, old)
+        if label != moved:
+            if moved is not None:
+                counts[moved] -= 1
+            if label is not None:
+                counts[label] = counts.get(label, 0) + 1
+    return {name: count for name, count in sorted(counts.items()) if count}
+
+
+def _edit_traces(
+    blobs: Blobs, digest: str, folder: Path, train: EditedLabels, held_out: EditedLabels
+) -> tuple[str | None, int]:
+    """Return digest and size of the edited traces; None and 0 if they cannot be edited."""
+    target = folder / "traces.safetensors"
+    try:
+        if not rewrite.write_edited_traces(blobs.fetch_file(digest), target, train, held_out):
+            return None, 0
+    except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
+        return None, 0
+    return blobs.put_file(target, link=True)

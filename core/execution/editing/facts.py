@@ -1,0 +1,207 @@
+"""Rows that the job of an edit needs, read and checked in one transaction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.edit import Operation
+from core.contract.recipe import Recipe
+from core.database.kinds import Kind
+from core.database.session import Database
+from core.database.tables import Edit, Job, Model, Part, Task, Version
+from core.edits.accept import read_feature_parts, read_taught_tasks
+from core.edits.checks import Changes, check_operations
+from core.edits.rewrite import describe_parts
+from core.errors import Invalid, PerennialError
+from core.execution.parent_parts import read_own_parts, read_parts
+from core.execution.prepare import find_erased_tasks, read_tasks
+from core.jobs.fence import Claim, lock_claimed_job
+from core.lineage import lineage
+from core.lineage.coverage import list_taught_tasks
+from core.recipe.catalogue import load_catalogue
+from core.recipe.resolve import resolve_recipe
+from core.retention import damage
+from core.settings import Settings
+from core.storage import Blobs
+
+
+@dataclass(frozen=True)
+class EditFacts:
+    """Rows that the job of an edit needs.
+
+    Attributes:
+        changes: what the edit changes.
+        head: the lineage head, which the edit replaces.
+        start: version that the first process continues.
+        base: version 0.
+        parts: parts of `start` and its ancestors that jobs read.
+        base_parts: parts of `base`.
+        features: parts with features of training images, by name; empty for `relearn`.
+        tasks: tasks of the head by number.
+        taught: their numbers, in order.
+        recipes: complete recipe of each task that is learned again, in order.
+        erased: tasks whose data was deleted.
+    """
+
+    model: Model
+    edit: Edit
+    changes: Changes
+    head: Version
+    start: Version
+    base: Version
+    parts: list[Part]
+    base_parts: list[Part]
+    features: dict[str, Part]
+    tasks: dict[int, Task]
+    taught: list[int]
+    recipes: dict[int, Recipe]
+    erased: list[int]
+
+    @property
+    def recomputes(self) -> bool:
+        """True if the edited tasks are learned from kept features."""
+        return self.edit.way == "recompute"
+
+
+def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
+    """Read the rows that an edit's job needs, and check that it can still be made.
+
+    Raises:
+        LeaseLost: the claim is not the job's any more.
+        Invalid: data that the edit needs was deleted since it was accepted, or the line has moved.
+        StoreCorrupt: a part that it needs is known to be damaged.
+    """
+    with db.write() as session:
+        job = lock_claimed_job(session, claim)
+        model = session.get_one(Model, job.model_id)
+        edit = session.scalars(select(Edit).where(Edit.job_id == job.id)).one()
+        head = lineage.find_numbered_version(session, model, claim.parent)
+        base = lineage.find_numbered_version(session, model, 0)
+        assert head is not None and base is not None, "a job starts from a version of its model"
+        taught = list_taught_tasks(head.manifest)
+        changes = _check_again(session, model, edit, head)
+        tasks = {task.number: task for task in read_tasks(session, model.id, taught)}
+        if edit.way == "recompute":
+            again, start = edit.tasks, head
+            features = {
+                name: each.part
+                for name, each in read_feature_parts(session, model, head, taught).items()
+            }
+            for number in again:
+                if describe_parts(number)[0] not in features:
+                    raise _make_gone_error(f"The features of task {number} were deleted")
+        else:
+            again = taught[taught.index(edit.tasks[0]) :]
+            start, features = _find_start(session, model, head, again[0]), {}
+            for number in again:
+                task = tasks[number]
+                if task.train_deleted_at is not None or task.data_deleted_at is not None:
+                    raise _make_gone_error(f"The training images of task {number} were deleted")
+        parts, base_parts = read_parts(session, start), read_own_parts(session, base)
+        # Learning from damaged parts would carry the damage into every later version.
+        keys = [
+            Blobs.make_key(part.sha256) for part in (*parts, *base_parts) if not part.deleted_at
+        ]
+        damage.refuse_marked_objects(session, model.id, keys)
+        stored = _read_recipes(session, model, edit, head, again)
+        return EditFacts(
+            model=model,
+            edit=edit,
+            changes=changes,
+            head=head,
+            start=start,
+            base=base,
+            parts=parts,
+            base_parts=base_parts,
+            features=features,
+            tasks=tasks,
+            taught=taught,
+            recipes={
+                number: _complete_recipe(settings, model, recipe)
+                for number, recipe in stored.items()
+            },
+            erased=find_erased_tasks(session, model.id),
+        )
+
+
+def _check_again(session: Session, model: Model, edit: Edit, head: Version) -> Changes:
+    """Check the operations against the head of now: the line may have moved since."""
+    operations = [Operation.model_validate(one) for one in edit.operations]
+    tasks = read_taught_tasks(session, model, head.manifest)
+    # The edit's own job makes its last task look as if it were queued.
+    tasks = {
+        number: task if number not in head.manifest.tasks else task.as_learned()
+        for number, task in tasks.items()
+    }
+    known = list(model.classes or head.manifest.classes or [])
+    try:
+        changes = check_operations(operations, model.scenario, tasks, known)
+    except PerennialError as error:
+        raise Invalid(f"The edit does not fit the model any more: {error.detail}") from error
+    edited = changes.list_tasks({number: tasks[number] for number in head.manifest.tasks})
+    if edited != edit.tasks:
+        raise Invalid(
+            f"The edit was accepted for tasks {edit.tasks}, and would change {edited} now. Send it "
+            f"again."
+        )
+    return changes
+
+
+def _find_start(session: Session, model: Model, head: Version, first: int) -> Version:
+    """Return the nearest ancestor of the head that was not taught the task `first`."""
+    version = head
+    while first in list_taught_tasks(version.manifest):
+        parent = lineage.find_numbered_version(session, model, version.parent or 0)
+        assert parent is not None, "version 0 was taught nothing"
+        version = parent
+    taught = list_taught_tasks(head.manifest)
+    if list_taught_tasks(version.manifest) != taught[: taught.index(first)]:
+        raise Invalid(
+            f"Task {first} was learned again on a later version, so the tasks after it cannot be "
+            f"learned again in their order."
+        )
+    return version
+
+
+def _read_recipes(
+    session: Session, model: Model, edit: Edit, head: Version, again: Sequence[int]
+) -> dict[int, Recipe]:
+    """Return the recorded recipe of each task that is learned again, in order.
+
+    Sums are solved by the recipe of the newest version, as after its own task.
+    """
+    assert head.manifest.recipe is not None, "a version that was taught a task has a recipe"
+    if edit.way == "recompute":
+        return dict.fromkeys(again, head.manifest.recipe)
+    query = (
+        select(Version.task_number, Version.manifest)
+        .join(Job, Job.id == Version.job_id)
+        .where(
+            Version.model_id == model.id,
+            Version.task_number.in_(again),
+            Job.kind == str(Kind.LEARN),
+            Version.status == "published",
+        )
+        .order_by(Version.number)
+    )
+    # A task that was learned several times has the recipe of the last time.
+    recipes = {number: manifest.recipe for number, manifest in session.execute(query)}
+    return {number: recipes.get(number) or head.manifest.recipe for number in again}
+
+
+def _complete_recipe(settings: Settings, model: Model, recipe: Recipe) -> Recipe:
+    resolved = resolve_recipe(
+        load_catalogue(settings),
+        model.scenario,
+        recipe.to_json(),
+        architecture=model.architecture,
+        stored=True,
+        problem=model.problem,
+    )
+    return Recipe.from_json(resolved.recipe)
+
+
+def _make_gone_error(text: str) -> Invalid:
+    return Invalid(f"{text} since the edit was accepted, so it cannot be made any more.")

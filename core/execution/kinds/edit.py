@@ -1,0 +1,46 @@
+"""Edit a model: learn its edited tasks again, and publish one version of the result.
+
+Nothing of the edit is visible before the publishing transaction, which changes tasks and version
+together. A lost attempt starts over, from the same rows.
+"""
+
+from core.database.kinds import Kind as Name
+from core.execution.editing.chain import EditChain
+from core.execution.editing.facts import read_facts
+from core.execution.kinds.kind import Kind, Work
+from core.failpoints import hit_failpoint
+from core.ingest.ingest import Stopped
+from core.retention.damage import Marks, explaining_errors
+from core.storage import Blobs
+
+
+def _run_edit_job(work: Work) -> None:
+    work.begin("prepare")
+    facts = read_facts(work.db, work.settings, work.claim)
+    blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
+    chain = EditChain(work.db, blobs, work.settings, work.claim, facts, work.folder)
+    with explaining_errors(work.db, facts.model.id):
+        chain.edit_tasks()
+        line = chain.begin()
+    hit_failpoint("edit-prepared")
+    made = work.folder
+    for number in chain.tasks:
+        if work.must_stop():
+            raise Stopped
+        with explaining_errors(work.db, facts.model.id):
+            spec = chain.write_spec(line, number)
+        out = work.process(spec)
+        if out is None:
+            return
+        made = out
+        line = chain.advance(line, number, made)
+        hit_failpoint("edit-learned")
+    with explaining_errors(work.db, facts.model.id):
+        chain.finish(line, made)
+    hit_failpoint("edit-finished")
+    work.publish(made)
+
+
+EDIT = Kind(
+    str(Name.EDIT), priority=1, longest_s=lambda settings: settings.max_job_s, run=_run_edit_job
+)
