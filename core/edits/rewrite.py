@@ -192,10 +192,18 @@ def renumber_part(source: Path, target: Path, numbers: Mapping[int, int]) -> Non
         numbers: former number → new number, for all classes of the part.
     """
     tensors: dict[str, npt.NDArray[Any]] = load_file(source)
-    for name, tensor in tensors.items():
-        if name.rsplit(".", 1)[-1] in ("rows", "classes"):
-            renumbered = [numbers[number] for number in tensor.tolist()]
-            tensors[name] = np.array(renumbered, tensor.dtype)
+    for name, tensor in list(tensors.items()):
+        prefix, _, field = name.rpartition(".")
+        if field not in ("rows", "classes"):
+            continue
+        renumbered = np.array([numbers[number] for number in tensor.tolist()], tensor.dtype)
+        tensors[name] = renumbered
+        if field == "rows":
+            # A task's sums are stored in the order of its classes' numbers.
+            order = np.argsort(renumbered)
+            cross, counts = f"{prefix}.cross", f"{prefix}.counts"
+            tensors[name], tensors[counts] = renumbered[order], tensors[counts][order]
+            tensors[cross] = np.ascontiguousarray(tensors[cross][:, order])
     save_file(tensors, target)
 
 

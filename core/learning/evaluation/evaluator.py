@@ -376,13 +376,11 @@ class Evaluator:
         return task if self._spec.scenario == "task" else None
 
     def held_out(self) -> dict[int, Dataset]:
-        """Return held-out parts by task: those of earlier tasks that still exist, and the new
-        one."""
-        return {
-            task.number: self._held_out_of(task)
-            for task in (*self._spec.history, self._spec.task)
-            if task.held_out
-        }
+        """Return held-out parts by task, in the order of numbers: those of earlier tasks that still
+        exist, and the new one."""
+        # The order decides the last bits of sums over all images, whichever task is learned last.
+        tasks = sorted((*self._spec.history, self._spec.task), key=lambda task: task.number)
+        return {task.number: self._held_out_of(task) for task in tasks if task.held_out}
 
     def _held_out_of(self, task: EarlierTask) -> Dataset:
         assert task.held_out is not None
