@@ -15,6 +15,7 @@ from api.uploads.upload import Upload
 from core.admission.admission import Admission
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy
+from core.edits.listing import read_former_names as read_former_names_of
 from core.errors import Invalid, InvalidRecipe
 from core.ingest.inspect import inspect_archive
 from core.ingest.layout import Reading
@@ -109,10 +110,12 @@ class Order:
         override = self._find_override(file)
         limits = Limits.from_settings(settings)
         # Read only if the archive needs it, and at most once.
+        about = self.upload.db, self.actor, request.model
+        read_former_names = cache(partial(read_former_names_of, *about))
         read_known_classes = cache(
-            partial(submission.read_known_classes, self.upload.db, self.actor, request.model)
+            lambda: submission.read_known_classes(*about) | read_former_names().keys()
         )
-        reading = Reading(request.options, read_known_classes)
+        reading = Reading(request.options, read_known_classes, former_names=read_former_names)
         inspect_file = partial(
             inspect_archive, file.path, file.kind, limits, reading, request.duplicates_policy
         )

@@ -114,6 +114,16 @@ def remove_class_alias(db: Database, actor: Actor, model: str, name: str) -> Non
         record_action(session, actor, entry, db.now(session))
 
 
+def read_former_names(db: Database, actor: Actor, model: str) -> dict[str, str | None]:
+    """Return the former class names of a model, as `read_class_aliases` does.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
+    with db.read() as session:
+        return read_class_aliases(session, find_model(session, actor, model).id)
+
+
 def read_class_aliases(session: Session, model_id: str) -> dict[str, str | None]:
     """Return former class name → class that it stands for; None: the class was dropped."""
     query = select(ClassAlias.name, ClassAlias.to).where(ClassAlias.model_id == model_id)

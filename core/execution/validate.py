@@ -7,7 +7,7 @@ crash after it finds the dataset there. The raw archive is deleted once its data
 
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sqlalchemy import select
@@ -20,6 +20,7 @@ from core.database.jobs import change_state
 from core.database.session import Database
 from core.database.states import Action
 from core.database.tables import Job, Model, Task
+from core.edits.listing import read_class_aliases
 from core.errors import (
     ArchiveHostile,
     ArchiveInvalid,
@@ -35,7 +36,7 @@ from core.ingest.decoding.resizing import Resizing
 from core.ingest.findings.contradictions import require_no_contradictions
 from core.ingest.first_report import complete_first_report
 from core.ingest.ingest import Ingested, IngestOptions, Monitor, ingest_archive
-from core.ingest.layout import parse_stored_reading
+from core.ingest.layout import FormerNames, parse_stored_reading
 from core.ingest.limits import Limits
 from core.jobs.fence import Claim, lock_claimed_job
 from core.packaged import imagenet_base, packaged_base
@@ -76,10 +77,16 @@ def validate_archive(
         task = session.get_one(Task, claim.task_id)
         model = session.get_one(Model, claim.model_id)
         policy = session.get_one(Job, claim.job_id).recipe.get("data_report", "warn")
+        former_names = read_class_aliases(session, model.id)
     if task.archive_key is None:
         raise Rejected(f"The archive of task {task.number} is gone; upload the batch again.")
     archive = Archive(
-        task.archive_key, task.sha256, task.media_type, task.report, list(task.classes)
+        task.archive_key,
+        task.sha256,
+        task.media_type,
+        task.report,
+        list(task.classes),
+        former_names,
     )
     begin = time.monotonic()
     path = fetch_archive(db, store, model.id, archive, folder)
@@ -118,13 +125,17 @@ def validate_archive(
 @dataclass(frozen=True)
 class Archive:
     """A stored batch: its key, the sha256 of its bytes, its media type, and the findings of its
-    submit."""
+    submit.
+
+    `former_names`: former class names of its model.
+    """
 
     key: str
     sha256: str
     media_type: str
     report: BatchReport
     classes: Collection[str] = ()
+    former_names: FormerNames = field(default_factory=dict)
 
 
 def decode_batch(
@@ -151,7 +162,9 @@ def decode_batch(
         channels=int(model.image["channels"]),
         limits=Limits.from_settings(settings),
         resizing=Resizing.from_json(model.image),
-        reading=parse_stored_reading(archive.report.get("reading"), archive.classes),
+        reading=parse_stored_reading(
+            archive.report.get("reading"), archive.classes, archive.former_names
+        ),
         allowed_classes=model.classes if model.scenario == "data" else None,
         duplicates=archive.report.get("duplicates_policy", "keep"),
         processes=settings.threads,

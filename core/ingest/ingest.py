@@ -142,6 +142,7 @@ def ingest_archive(
             reader = get_reader(media_type).with_names(reading.options.names)
             listed, source = reader.open(fd, archive.absolute(), limits, scratch)
             contents = listed.laid_out(limits, reading)
+        contents.layout.replace_former_names(reading.former_names())
         classes = contents.layout.classes
         # Before decoding, which may take hours that a wrong label would waste.
         _check_allowed(classes, options.list_classes(classes))

@@ -100,6 +100,8 @@ def inspect_archive(
             fd, contents, reader.make_block_reader(fd, contents, limits), limits, duplicates
         )
     layout = contents.layout
+    # After the digest: a batch that is sent again has the labels that it was sent with.
+    layout.replace_former_names(reading.former_names())
     classes, n_train, n_test = layout.count_images()
     return Directory(
         classes,
@@ -113,7 +115,7 @@ def inspect_archive(
         tuple(layout.ignored_files),
         (*layout.warnings, *first_look.build_warnings()),
         not contents.arrays,
-        build_stored_reading(reading.options, layout.decided_by),
+        build_stored_reading(reading.options, layout),
         tuple(layout.bad_entries),
         layout.bad_entries_count,
         first_look,

@@ -5,7 +5,7 @@ are checked.
 """
 
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -30,17 +30,31 @@ _ERRORS = {
 }
 
 
+FormerNames = Mapping[str, str | None]
+"""Former class name → the class that it stands for; None: that class was dropped."""
+
+
+def get_no_former_names() -> FormerNames:
+    """Return no former class names."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Reading:
-    """Way to read a batch: the sender's options, and a function for the classes known to its model.
+    """Way to read a batch: the sender's options, and what is known of the classes of its model.
 
-    `is_old`: the batch was accepted when folders were always classes, and labels.csv the only label
-    table.
+    Attributes:
+        options: options of the sender.
+        known_classes: returns the classes that the model knows.
+        is_old: the batch was accepted when folders were always classes, and labels.csv the only
+            label table.
+        former_names: returns the former class names of the model.
     """
 
     options: ReadingOptions = field(default_factory=ReadingOptions)
     known_classes: Known = get_no_labels
     is_old: bool = False
+    former_names: Callable[[], FormerNames] = get_no_former_names
 
     def options_for(self, names: Sequence[str]) -> ReadingOptions:
         """Return the options for a batch of the files `names`."""
@@ -55,18 +69,31 @@ class Reading:
 USUAL = Reading()
 
 
-def build_stored_reading(options: ReadingOptions, known_classes: Collection[str]) -> StoredReading:
+def build_stored_reading(options: ReadingOptions, layout: "Layout") -> StoredReading:
     """Return the data stored with a batch, so that it is read the same way again."""
-    return {"options": write_options(options), "known": sorted(known_classes)}
+    stored: StoredReading = {
+        "options": write_options(options),
+        "known": sorted(layout.decided_by),
+    }
+    # Absent where there are none, as in batches of earlier releases.
+    return {**stored, "former_names": layout.renamed} if layout.renamed else stored
 
 
-def parse_stored_reading(stored: StoredReading | None, classes: Collection[str]) -> Reading:
-    """Return the reading stored with a batch; `classes` are its labels, for batches stored without
-    one."""
+def parse_stored_reading(
+    stored: StoredReading | None, classes: Collection[str], former_names: FormerNames
+) -> Reading:
+    """Return the reading stored with a batch.
+
+    Args:
+        classes: labels of the batch, for batches stored without a reading.
+        former_names: those of the model now: it may have been edited since.
+    """
     if stored is None:
         return Reading(known_classes=lambda: classes, is_old=True)
     known_classes = stored.get("known", [])
-    return Reading(read_options(stored.get("options", {})), lambda: known_classes)
+    names = {**former_names, **stored.get("former_names", {})}
+    options = read_options(stored.get("options", {}))
+    return Reading(options, lambda: known_classes, former_names=lambda: names)
 
 
 @dataclass
@@ -84,6 +111,8 @@ class Layout:
         warnings: doubts that a person should settle before the batch is learned.
         decided_by: labels known to the model that decided between several readings.
         bad_entries: the first entries of a label table that were left out, of `bad_entries_count`.
+        renamed: former class names in the batch that were replaced, with the classes they stand
+            for.
     """
 
     kind: str
@@ -97,6 +126,31 @@ class Layout:
     decided_by: list[str] = field(default_factory=list)
     bad_entries: list[EntryReason] = field(default_factory=list)
     bad_entries_count: int = 0
+    renamed: dict[str, str | None] = field(default_factory=dict)
+
+    def replace_former_names(self, former_names: FormerNames) -> None:
+        """Read former class names of the model as the classes that they stand for.
+
+        A class that was dropped stays in the batch, with a warning: learning it brings it back.
+        """
+        known = {name: former_names[name] for name in self.classes if name in former_names}
+        for name in sorted(name for name, to in known.items() if to is None):
+            self.warnings.append(
+                f"The class {quote_name(name)} was dropped from this model, and this batch brings "
+                f"it back. Leave its images out if that is not meant."
+            )
+        self.renamed = {name: to for name, to in known.items() if to is not None}
+        if not self.renamed:
+            return
+        names = [self.renamed.get(name) or name for name in self.classes]
+        classes = list(dict.fromkeys(names))
+        number = [classes.index(name) for name in names]
+        self.classes = classes
+        self.of = array("l", (old if old == IGNORED else number[old] for old in self.of))
+        self.notes += [
+            f"{quote_name(name)} is read as {quote_name(str(to))}, the present name of this class."
+            for name, to in sorted(self.renamed.items())
+        ]
 
     def count_images(self) -> tuple[dict[str, int], int, int]:
         """Return (label → images, sorted by label; images of the train part; images of the test

@@ -83,12 +83,13 @@ class EqualBytes(TypedDict):
 class StoredReading(TypedDict, total=False):
     """Way to read a batch, stored so that its job reads it as the submit did.
 
-    It has the options of the request, and the labels known to the model that decided between two
-    readings.
+    It has the options of the request, the labels known to the model that decided between two
+    readings, and former class names that were read as present ones.
     """
 
     options: dict[str, str]
     known: list[str]
+    former_names: dict[str, str | None]
 
 
 class BatchReport(TypedDict, total=False):

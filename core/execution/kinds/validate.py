@@ -7,6 +7,7 @@ from core.contract.reports.report import BatchCheck
 from core.database.job_log import Line
 from core.database.kinds import Kind as Name
 from core.database.tables import Job, Model
+from core.edits.listing import read_class_aliases
 from core.errors import Rejected
 from core.execution import batch_lines
 from core.execution.batch_traces import compare_with_earlier
@@ -29,6 +30,7 @@ def _run_validate_job(work: Work) -> Done:
     with work.db.read() as session:
         job = session.get_one(Job, work.claim.job_id)
         model = session.get_one(Model, job.model_id)
+        former_names = read_class_aliases(session, model.id)
     report = cast(BatchCheck | None, job.report)
     if job.archive_key is None or report is None:
         raise Rejected("The uploaded batch is gone; send it again.")
@@ -38,6 +40,7 @@ def _run_validate_job(work: Work) -> Done:
         report["media_type"],
         report["report"],
         list(report["classes"]),
+        former_names,
     )
     begin = time.monotonic()
 
