@@ -1,6 +1,8 @@
 """Edits of a model as responses, and the class names that they replaced."""
 
-from sqlalchemy import select
+from collections.abc import Iterable
+
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from core.contract.edit import ClassAliasOut, EditOut, EditPage, Way
@@ -128,3 +130,9 @@ def read_class_aliases(session: Session, model_id: str) -> dict[str, str | None]
     """Return former class name → class that it stands for; None: the class was dropped."""
     query = select(ClassAlias.name, ClassAlias.to).where(ClassAlias.model_id == model_id)
     return {name: to for name, to in session.execute(query)}
+
+
+def forget_class_aliases(session: Session, model_id: str, names: Iterable[str]) -> None:
+    """Forget former class names that are used for classes again."""
+    former = ClassAlias.model_id == model_id, ClassAlias.name.in_(list(names))
+    session.execute(delete(ClassAlias).where(*former))

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.edit import EditedCell, EditedTask, EditResult, Journal
 from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Result, Task
+from core.edits.listing import forget_class_aliases
 from core.errors import Unavailable
 
 FILE = "edit.json"
@@ -177,8 +178,6 @@ def _record_aliases(
         session.add(
             ClassAlias(model_id=model.id, name=name, to=to, edit=edit.number, created_at=now)
         )
-    in_use = {name for task in result.after for name in task.classes}
     session.flush()
-    session.execute(
-        delete(ClassAlias).where(ClassAlias.model_id == model.id, ClassAlias.name.in_(in_use))
-    )
+    in_use = {name for task in result.after for name in task.classes}
+    forget_class_aliases(session, model.id, in_use)

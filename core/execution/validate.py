@@ -20,7 +20,7 @@ from core.database.jobs import change_state
 from core.database.session import Database
 from core.database.states import Action
 from core.database.tables import Job, Model, Task
-from core.edits.listing import read_class_aliases
+from core.edits.listing import forget_class_aliases, read_class_aliases
 from core.errors import (
     ArchiveHostile,
     ArchiveInvalid,
@@ -244,6 +244,8 @@ def _fill_task(session: Session, claim: Claim, made: Ingested, digests: list[str
                 extra={"report": made.report},
             )
     task.classes = dict(made.classes)
+    # A name that a batch uses for a class again is no former one.
+    forget_class_aliases(session, model.id, task.classes)
     task.n_train, task.n_held_out = made.n_train, made.n_held_out
     # A retry decodes again, and must not lose what a person has accepted since.
     settled = task.report.get("settled")

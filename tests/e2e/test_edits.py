@@ -1,11 +1,15 @@
 """Edits of a model through HTTP: each ends as a model that was sent the corrected batches."""
 
+import signal
 from collections.abc import Sequence
 from itertools import count
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
+from perennial.errors import Invalid
 from tests.e2e.small import WEEKS, create, learn, pack
 from tests.rest import Json, Rest
 
@@ -88,14 +92,21 @@ def describe(client: Rest, model: str) -> Json:
     }
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize(
-    "method",
-    [
-        pytest.param(name, marks=() if name in ("auto", "er") else pytest.mark.campaign)
-        for name in METHODS
-    ],
-)
+QUICK = {
+    ("auto", "relabel to a class of another task"),
+    ("auto", "merge"),
+    ("auto", "drop"),
+    ("er", "relabel to a new class"),
+}
+"""Each takes another path through the engine; all others are in the campaign."""
+CASES = [
+    pytest.param(method, name, marks=() if (method, name) in QUICK else pytest.mark.campaign)
+    for method in METHODS
+    for name in OPERATIONS
+]
+
+
+@pytest.mark.parametrize(("method", "operation"), CASES)
 def test_the_version_is_that_of_a_model_that_was_sent_the_corrected_batches(
     client: Rest, method: str, operation: str
 ) -> None:
@@ -108,3 +119,131 @@ def test_the_version_is_that_of_a_model_that_was_sent_the_corrected_batches(
     for each in (model, other):
         learn(client, each, WEEKS[3])
     assert describe(client, model) == describe(client, other)
+
+
+def draw_operations(client: Rest, model: str, random: Random) -> list[Json]:
+    """Draw one to three operations that fit a model as it is."""
+    tasks = client.items(f"/v1/models/{model}/tasks")
+    known = sorted({name for task in tasks for name in task["classes"]})
+    task = random.choice(tasks)
+    part, size = random.choice([("train", task["n_train"]), ("held_out", task["n_held_out"])])
+    image = {"task": task["number"], "part": part, "image": random.randrange(size)}
+    first, second = random.sample(known, 2)
+    return random.choice(
+        [
+            [{"relabel": {**image, "label": random.choice([*known, f"new {random.random()}"])}}],
+            [{"remove": image}],
+            [{"rename": {"from": first, "to": f"named {random.random()}"}}],
+            [{"merge": {"from": [first], "into": second}}] if len(known) > 3 else [],
+            [{"drop": {"class": first}}] if len(known) > 4 else [],
+        ]
+    )
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", range(200))
+def test_five_drawn_edits_end_as_the_corrected_batches(client: Rest, seed: int) -> None:
+    random = Random(seed)
+    method = METHODS[random.choice(["ridge", "lda", "ncm", "auto"])]
+    model = begin(client, method)
+    made = 0
+    while made < 5:
+        operations = draw_operations(client, model, random)
+        try:
+            made += bool(operations) and edit(client, model, operations)["version"] > 0
+        except (Invalid, AssertionError) as error:
+            # A task would lose its last training image, or nothing would change.
+            assert "no training image left" in str(error) or "change no image" in str(error)
+    other = send_corrected(client, model, method)
+    assert describe(client, model) == describe(client, other)
+
+
+def test_an_edit_is_previewed_measured_and_undone(client: Rest) -> None:
+    model = begin(client, METHODS["auto"])
+    path, task = f"/v1/models/{model}/edits", f"/v1/models/{model}/tasks/2"
+    before = accuracies(client, model)
+    operations = [
+        {"rename": {"from": "2", "to": "two"}},
+        {"relabel": {"task": 2, "part": "held_out", "image": 0, "label": "3"}},
+    ]
+    plan = client.call("POST", f"{path}?validate=only", json={"operations": operations}).json()
+    assert plan == {
+        "way": "recompute",
+        "tasks": [2],
+        "learned_again": [2],
+        "classes_before": 6,
+        "classes_after": 6,
+        "operations": 2,
+        "can_undo": True,
+    }
+    assert client.get(path)["items"] == []
+    made = edit(client, model, operations, reason="typing errors")
+    assert made["images"] == {"relabelled": 1, "removed": 0} and made["version"] == 4
+    assert client.get(task)["classes"] == {"3": 33, "two": 31}
+    former = client.get(f"/v1/models/{model}/class-aliases")["items"]
+    assert [(one["name"], one["to"]) for one in former] == [("2", "two")]
+    # Older versions are counted by the new labels: an answer of the former name is right, and one
+    # image has another label.
+    after = accuracies(client, model)
+    changed = {version: after[version][2] - before[version][2] for version in (2, 3)}
+    assert all(abs(change) in (0, 1 / 16) for change in changed.values()) and after[4][2] > 0.5
+    undone = client.call("POST", f"{path}/1/undo", json={"reason": "they were right"}).json()
+    assert undone["undone_at"] is not None
+    assert client.call("POST", f"{path}/1/undo").json() == undone
+    assert client.get(task)["classes"] == {"2": 32, "3": 32}
+    assert client.get(f"/v1/models/{model}/class-aliases")["items"] == []
+    assert {version: accuracies(client, model)[version] for version in before} == before
+    shown = client.get(f"/v1/models/{model}")
+    assert (shown["aliases"]["production"], shown["production_follows"]) == (3, True)
+    # The line goes on from the version before, as if nothing had been.
+    other = begin(client, METHODS["auto"])
+    for each in (model, other):
+        learn(client, each, WEEKS[3])
+    assert describe(client, model) == describe(client, other)
+
+
+def accuracies(client: Rest, model: str) -> dict[int, dict[int, float]]:
+    """Accuracy by version and task."""
+    found = client.get(f"/v1/models/{model}/metrics")
+    tasks = [column["task"] for column in found["columns"]]
+    rows = zip(found["rows"], found["accuracy_matrix"], strict=True)
+    return {row["version"]: dict(zip(tasks, cells, strict=True)) for row, cells in rows}
+
+
+DEATHS = [
+    "edit-prepared",
+    "edit-learned",
+    "edit-finished",
+    "part-stored",
+    "publish-stored",
+    "publish-uncommitted",
+    "publish-committed",
+    "publish-cleaned",
+]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(
+            point,
+            marks=()
+            if point in ("edit-learned", "publish-uncommitted", "publish-committed")
+            else pytest.mark.campaign,
+        )
+        for point in DEATHS
+    ],
+)
+@pytest.mark.parametrize("method", ["auto", pytest.param("er", marks=pytest.mark.campaign)])
+def test_a_worker_that_dies_in_an_edit_loses_nothing_and_edits_nothing_twice(
+    client: Rest, kill_points: Path, method: str, point: str
+) -> None:
+    model, undisturbed = (begin(client, METHODS[method]) for _ in range(2))
+    edit(client, undisturbed, OPERATIONS["relabel"])
+    (kill_points / point).write_text(str(int(signal.SIGKILL)))
+    edit(client, model, OPERATIONS["relabel"])
+    assert not (kill_points / point).exists(), "the worker died there"
+    assert describe(client, model) == describe(client, undisturbed)
+    tasks = [client.items(f"/v1/models/{each}/tasks") for each in (model, undisturbed)]
+    classes = [[task["classes"] for task in each] for each in tasks]
+    assert classes[0] == classes[1] and len(client.items(f"/v1/models/{model}/edits")) == 1

@@ -1,0 +1,128 @@
+"""What an edit's operations change, and which operations are refused."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from api.schemas.edits import EditIn
+from core.contract.edit import MAX_OPERATIONS, Operation
+from core.edits.checks import Changes, TaughtTask, check_operations
+from core.errors import Invalid, NotFound, PerennialError, WrongState
+
+KNOWN = ["cap", "hat", "tee", "tshirt"]
+
+
+def task(number: int, *classes: str, standing: str = "learned", **more: Any) -> TaughtTask:
+    sizes = {"train": 4, "held_out": 2}
+    return TaughtTask(number, frozenset(classes), sizes, standing, **more)  # type: ignore[arg-type]
+
+
+TASKS = {
+    1: task(1, "cap", "hat"),
+    2: task(2, "tee", "tshirt", "hat"),
+    3: task(3, "shoe", standing="held"),
+    4: task(4, "shoe", standing="rolled_back"),
+    5: task(5, "cap", is_deleted=True),
+}
+
+
+def check(*operations: dict[str, Any], scenario: str = "class") -> Changes:
+    read = [Operation.model_validate(one) for one in operations]
+    return check_operations(read, scenario, TASKS, KNOWN)
+
+
+def relabel(number: int = 1, image: int = 0, label: str = "cap", **more: str) -> dict[str, Any]:
+    return {"relabel": {"task": number, "image": image, "label": label, **more}}
+
+
+def test_operations_on_classes_and_images_are_read_together() -> None:
+    found = check(
+        {"rename": {"from": "tshirt", "to": "T-shirt"}},
+        {"merge": {"from": ["cap", "hat"], "into": "hat"}},
+        relabel(2, 1, "T-shirt"),
+        {"remove": {"task": 1, "image": 1, "part": "held_out"}},
+    )
+    assert found == Changes(
+        {"tshirt": "T-shirt", "cap": "hat"},
+        {(2, "train"): {1: "T-shirt"}, (1, "held_out"): {1: None}},
+    )
+    assert found.list_tasks({number: TASKS[number] for number in (1, 2)}) == [1, 2]
+    assert found.removes_images
+
+
+@pytest.mark.parametrize(
+    ("operations", "scenario", "error", "said"),
+    [
+        ([{"rename": {"from": "tee", "to": "tshirt"}}], "class", Invalid, '{"merge": '),
+        ([{"rename": {"from": "tee", "to": "tee"}}], "class", Invalid, "this name already"),
+        ([{"rename": {"from": "fez", "to": "a"}}], "class", NotFound, "no class 'fez'"),
+        ([{"merge": {"from": ["tee"], "into": "tee"}}], "class", Invalid, "into itself"),
+        (
+            [{"merge": {"from": ["tee", "tee"], "into": "a"}}],
+            "class",
+            Invalid,
+            "names a class twice",
+        ),
+        (
+            [{"rename": {"from": "tee", "to": "x"}}, {"rename": {"from": "hat", "to": "x"}}],
+            "class",
+            Invalid,
+            "merge them instead",
+        ),
+        (
+            [
+                {"merge": {"from": ["tee"], "into": "hat"}},
+                {"merge": {"from": ["hat"], "into": "tee"}},
+            ],
+            "class",
+            Invalid,
+            "Send two edits",
+        ),
+        ([{"drop": {"class": one}} for one in KNOWN], "class", Invalid, "at least one class"),
+        (
+            [{"drop": {"class": "tee"}}, {"rename": {"from": "tee", "to": "a"}}],
+            "class",
+            Invalid,
+            "Two operations change the class",
+        ),
+        ([relabel(), relabel(label="hat")], "class", Invalid, "Two operations change image 0"),
+        ([relabel(image=4)], "class", NotFound, "4 images, from 0 on"),
+        ([relabel(image=2, part="held_out")], "class", NotFound, "held-out part"),
+        ([relabel(9)], "class", NotFound, "no task 9"),
+        ([relabel(3)], "class", WrongState, "Task 3 is held"),
+        ([relabel(4)], "class", WrongState, "Task 4 is rolled back"),
+        ([relabel(5)], "class", NotFound, "was deleted"),
+        ([relabel(label="fez")], "data", Invalid, "its classes are fixed"),
+        ([{"drop": {"class": "tee"}}], "data", Invalid, "fixed"),
+        ([relabel()], "task", Invalid, "one head for each task"),
+    ],
+)
+def test_operations_that_do_not_fit_are_refused_with_the_reason(
+    operations: list[dict[str, Any]], scenario: str, error: type[PerennialError], said: str
+) -> None:
+    with pytest.raises(error, match=said.replace("{", r"\{")):
+        check(*operations, scenario=scenario)
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [],
+        [{}],
+        [{"rename": {"from": "a", "to": "b"}, "drop": {"class": "c"}}],
+        [{"rename": {"from": "a", "to": ""}}],
+        [{"rename": {"from": "a", "to": "b" * 101}}],
+        [{"rename": {"from": "a", "to": "b\nc"}}],
+        [{"rename": {"from": "a", "to": "b\u202ec"}}],
+        [{"relabel": {"task": 1, "image": -1, "label": "a"}}],
+        [{"remove": {}}],
+        [{"remove": {"image": 1}}],
+        [{"remove": {"task": 1, "image": 1, "name": "*.jpg"}}],
+        [{"drop": {"class": "a", "task": 1}}],
+        [{"drop": {"class": "a"}}] * (MAX_OPERATIONS + 1),
+    ],
+)
+def test_a_body_of_another_form_is_refused(operations: list[dict[str, Any]]) -> None:
+    with pytest.raises(ValidationError):
+        EditIn.model_validate({"operations": operations})
