@@ -38,7 +38,7 @@ from core.requests.times import format_rfc3339
 from core.settings import Settings
 from core.storage import Blobs, Store, open_store
 from core.upkeep import consistency
-from core.upkeep.sweep import run_sweep
+from core.upkeep.sweep import Extent, run_sweep
 from core.upkeep.sweep_dry_run import Removal, list_sweep_removals
 from tools import backup
 from tools.drift_words import describe_drift, describe_result, format_count
@@ -90,14 +90,8 @@ def _run_sweep(db: Database, store: Store, settings: Settings, options: argparse
             list_sweep_removals(db, store, settings, grace_days=grace_days), options.json
         )
         return 0
-    run_sweep(
-        db,
-        store,
-        Blobs(store, settings.make_folder("cache")),
-        settings,
-        grace_days=grace_days,
-        whole=True,
-    )
+    blobs = Blobs(store, settings.make_folder("cache"))
+    run_sweep(db, store, blobs, settings, Extent(grace_days, whole=True))
     return 0
 
 

@@ -2839,17 +2839,17 @@ class Version(Shape):
     parent: int | None
     task: int | None
     job: str | None
-    tasks: list[int]
     status: str
+    bytes: int
+    bytes_new: int
+    note: str | None
+    created_at: str
+    tasks: list[int]
     gate: Verdict
     warnings: list[str]
     parts: list[Part]
-    bytes: int
-    bytes_new: int
     accuracy: list[float | None]
     manifest: Manifest
-    note: str | None
-    created_at: str
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -2867,12 +2867,12 @@ class VersionItem(Shape):
     task: int | None
     job: str | None
     status: str
-    passed: bool
-    mean_accuracy: float | None
     bytes: int
     bytes_new: int
     note: str | None
     created_at: str
+    passed: bool
+    mean_accuracy: float | None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

@@ -9,10 +9,10 @@ from sqlalchemy import func, select, update
 
 from core.database.kinds import Kind
 from core.database.session import Database
-from core.database.states import LEASED, State
+from core.database.states import LEASED
 from core.database.tables import ExportJob, Job
 from core.jobs.fence import Claim, lock_claimed_job
-from core.jobs.put_off import PutOff
+from core.jobs.put_off import PutOff, end_waits
 from core.retention import references
 from core.versions import exporters
 
@@ -66,12 +66,5 @@ def end_export_turn(db: Database, claim: Claim) -> None:
         session.execute(
             update(ExportJob).where(ExportJob.job_id == claim.job_id).values(fence=None)
         )
-        waiting = (
-            Job.kind == str(Kind.EXPORT),
-            Job.state == str(State.QUEUED),
-            Job.id != claim.job_id,
-        )
-        session.execute(
-            # They would otherwise wait out their pause beside a free place.
-            update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None)
-        )
+        # They would otherwise wait out their pause beside a free place.
+        end_waits(session, Kind.EXPORT, claim)

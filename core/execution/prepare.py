@@ -76,7 +76,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             lineage.find_numbered_version(session, model, number) for number in (0, claim.parent)
         )
         assert base is not None and parent is not None, "a job starts from a version of its model"
-        tasks = read_tasks(session, model.id, list_taught_tasks(parent.manifest))
+        tasks = lineage.read_numbered_tasks(session, model, list_taught_tasks(parent.manifest))
         parts = {base.id: read_own_parts(session, base), parent.id: read_parts(session, parent)}
         job_recipe = job.recipe
         totals = _find_totals(model, parent, parts[parent.id], job_recipe)
@@ -170,16 +170,6 @@ def _list_settled_findings(report: BatchReport) -> list[FindingKind]:
         {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
     )
     return sorted(settled_kinds | set(report.get("settled", [])))
-
-
-def read_tasks(session: Session, model_id: str, numbers: list[int]) -> list[Task]:
-    """Return the tasks of these numbers, by number."""
-    query = (
-        select(Task)
-        .where(Task.model_id == model_id, Task.number.in_(numbers))
-        .order_by(Task.number)
-    )
-    return list(session.execute(query).scalars())
 
 
 def find_erased_tasks(session: Session, model_id: str) -> list[int]:

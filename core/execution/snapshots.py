@@ -11,7 +11,8 @@ that.
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import select
@@ -78,6 +79,17 @@ def _compute_digest(job: Job, **made_by: str | int) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
+@contextmanager
+def delete_unregistered(store: Store, key: str, files: Collection[str]) -> Iterator[None]:
+    """Delete uploaded files below `key` if the block finds that their job has another claim."""
+    try:
+        yield
+    except LeaseLost:
+        for name in files:  # no other claim uses these objects, and they were never registered
+            store.delete(key + name)
+        raise
+
+
 def register_snapshot(
     db: Database, store: Store, claim: Claim, path: Path, event: SnapshotEvent
 ) -> None:
@@ -97,25 +109,20 @@ def register_snapshot(
     files = upload_files(store, key, sorted(path.iterdir()))
     hit_failpoint("snapshot-stored")
     where = {"stage": event.stage, "epoch": event.epoch, "step": event.step}
-    try:
-        with db.write() as session:
-            job = lock_claimed_job(session, claim)
-            job.snapshot = StoredSnapshot(
-                key=key,
-                files=files,
-                fence=claim.fence,
-                number=number,
-                origin=compute_origin(job),
-                **where,
-            )
-            # A snapshot is progress, and only losses without progress count against a job.
-            job.strikes = 0
-            job.resume_on = _choose_resume_device(job, claim)
-            session.add(Event(job_id=job.id, type="snapshot", data=where, at=db.now(session)))
-    except LeaseLost:
-        for name in files:  # no other claim uses these objects, and they were never registered
-            store.delete(key + name)
-        raise
+    with delete_unregistered(store, key, files), db.write() as session:
+        job = lock_claimed_job(session, claim)
+        job.snapshot = StoredSnapshot(
+            key=key,
+            files=files,
+            fence=claim.fence,
+            number=number,
+            origin=compute_origin(job),
+            **where,
+        )
+        # A snapshot is progress, and only losses without progress count against a job.
+        job.strikes = 0
+        job.resume_on = _choose_resume_device(job, claim)
+        session.add(Event(job_id=job.id, type="snapshot", data=where, at=db.now(session)))
     hit_failpoint("snapshot-registered")
     delete_older_states(store, build_snapshot_prefix(claim.job_id), claim.fence, number)
 

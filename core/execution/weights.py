@@ -4,10 +4,10 @@ from sqlalchemy import func, select, update
 
 from core.database.kinds import Kind
 from core.database.session import Database
-from core.database.states import LEASED, State
+from core.database.states import LEASED
 from core.database.tables import Job, Weights
 from core.jobs.fence import Claim, lock_claimed_job
-from core.jobs.put_off import PutOff
+from core.jobs.put_off import PutOff, end_waits
 from core.retention import references
 from core.storage import Blobs
 
@@ -57,12 +57,5 @@ def end_fetch_turn(db: Database, claim: Claim) -> None:
     """Record that this job fetches nothing any more, and let waiting jobs look again at once."""
     with db.write() as session:
         session.execute(update(Weights).where(Weights.job_id == claim.job_id).values(job_id=None))
-        waiting = (
-            Job.kind == str(Kind.FETCH),
-            Job.state == str(State.QUEUED),
-            Job.id != claim.job_id,
-        )
-        session.execute(
-            # They would otherwise wait out their pause, though the weights are there now.
-            update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None)
-        )
+        # They would otherwise wait out their pause, though the weights are there now.
+        end_waits(session, Kind.FETCH, claim)

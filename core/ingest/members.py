@@ -92,6 +92,15 @@ def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: 
     return data
 
 
+def read_listed_member(fd: int, members: Members, i: int) -> bytes:
+    """Return the unpacked bytes of the file in row `i`.
+
+    Raises as `read_member` does.
+    """
+    packed, size, method = members.packed[i], members.sizes[i], members.methods[i]
+    return read_member(fd, members.offsets[i], packed, size, method, members.crcs[i])
+
+
 def read_member_start(fd: int, members: Members, i: int, most: int) -> bytes:
     """Return the first `most` bytes of a file, checked as by `read_member` if these are all.
 
@@ -99,7 +108,7 @@ def read_member_start(fd: int, members: Members, i: int, most: int) -> bytes:
     """
     packed, size, method = members.packed[i], members.sizes[i], members.methods[i]
     if size <= most:
-        return read_member(fd, members.offsets[i], packed, size, method, members.crcs[i])
+        return read_listed_member(fd, members, i)
     data = os.pread(fd, min(packed, most), members.offsets[i])
     if method != DEFLATED:
         return data

@@ -17,7 +17,7 @@ from core.ingest.members import (
     Damaged,
     Members,
     SizeMismatch,
-    read_member,
+    read_listed_member,
     read_member_start,
     unpack_blocks,
 )
@@ -166,14 +166,7 @@ def read_small_file(fd: int, members: Members, i: int) -> bytes:
             f"The entry {quote_name(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large"
         )
     try:
-        return read_member(
-            fd,
-            members.offsets[i],
-            members.packed[i],
-            members.sizes[i],
-            members.methods[i],
-            members.crcs[i],
-        )
+        return read_listed_member(fd, members, i)
     except SizeMismatch as error:
         raise ArchiveHostile(
             f"The entry {quote_name(name)} does not unpack to its declared size."

@@ -1,4 +1,12 @@
-"""The exception for a job that must wait although a worker has claimed it."""
+"""Jobs that must wait although a worker has claimed them."""
+
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from core.database.kinds import Kind
+from core.database.states import State
+from core.database.tables import Job
+from core.jobs.fence import Claim
 
 
 class PutOff(Exception):
@@ -7,3 +15,11 @@ class PutOff(Exception):
     def __init__(self, reason: str, seconds: float) -> None:
         super().__init__(reason)
         self.seconds = seconds
+
+
+def end_waits(session: Session, kind: Kind, claim: Claim) -> None:
+    """Let all other jobs of a kind that were put off be claimed at once."""
+    waiting = (Job.kind == str(kind), Job.state == str(State.QUEUED), Job.id != claim.job_id)
+    session.execute(
+        update(Job).where(*waiting, Job.not_before.is_not(None)).values(not_before=None)
+    )

@@ -6,6 +6,7 @@ versions then move only the head. Each function is called with the model's row l
 standings, aliases and their history together, and reports lost tasks.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -56,6 +57,12 @@ def find_numbered_version(session: Session, model: Model, number: int) -> Versio
     """Return the model's version of that number, or None."""
     query = select(Version).where(Version.model_id == model.id, Version.number == number)
     return session.scalars(query).one_or_none()
+
+
+def read_numbered_tasks(session: Session, model: Model, numbers: Collection[int]) -> list[Task]:
+    """Return the tasks of a model that have these numbers, in their order."""
+    query = select(Task).where(Task.model_id == model.id, Task.number.in_(numbers))
+    return list(session.scalars(query.order_by(Task.number)))
 
 
 def find_lineage_head(session: Session, model: Model) -> Version:

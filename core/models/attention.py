@@ -16,6 +16,7 @@ from core.lineage import words
 from core.lineage.lineage import PRODUCTION
 from core.lineage.standing import Standing
 from core.models.held_actions import (
+    HeldVersion,
     list_held_actions,
     make_action,
     make_discard,
@@ -271,7 +272,9 @@ def _describe_held(waiting: Waiting) -> tuple[str, list[ActionOut]]:
         f"{words.explain_hold(version.number, version.gate)} "
         f"{words.explain_stop(model, task, version, waiting.learned)}"
     )
-    actions = list_held_actions(model, task, version, job, waiting.learned, waiting.other_tasks)
+    actions = list_held_actions(
+        HeldVersion(model, task, version, job, waiting.learned, waiting.other_tasks)
+    )
     return detail, actions
 
 

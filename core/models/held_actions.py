@@ -6,6 +6,7 @@ production anyway repairs nothing, and comes last.
 """
 
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from core.contract.patch import RecipePatch
 from core.contract.responses.attention import ActionBody, ActionOut
@@ -33,21 +34,26 @@ _OF_DATA = {"data_report", "resources", "seed"}
 """Fields of a recipe that cannot be the reason why a version forgot."""
 
 
-def list_held_actions(
-    model: Model,
-    task: Task,
-    version: Version,
-    job: Job,
-    learned: Collection[int],
-    other_tasks: Mapping[int, Task],
-) -> list[ActionOut]:
-    """Return all requests that settle a held version, first the one that repairs it.
+class HeldVersion(NamedTuple):
+    """A held version with what decides about the requests that settle it.
 
-    Args:
+    Attributes:
         job: the newest job of the task.
         learned: tasks that the version lacks and the head has been taught since.
         other_tasks: other tasks of the model that wait for a person, by number.
     """
+
+    model: Model
+    task: Task
+    version: Version
+    job: Job
+    learned: Collection[int]
+    other_tasks: Mapping[int, Task]
+
+
+def list_held_actions(held: HeldVersion) -> list[ActionOut]:
+    """Return all requests that settle a held version, first the one that repairs it."""
+    model, task, version, job = held[:4]
     other_actions = [
         make_discard(model, task),
         make_action(
@@ -65,7 +71,7 @@ def list_held_actions(
     if find_label_doubt(task.report) is not None:  # no recipe mends wrong labels
         again = [make_retry(task, job)] if words.can_relearn(task) else []
         return [other_actions[0], *again, *other_actions[1:]]
-    mended = _list_repairs(model, task, version, job, learned, other_tasks)
+    mended = _list_repairs(held)
     if not words.can_relearn(task):
         return [*mended, *other_actions]
     # The same job must not be offered for a retry twice.
@@ -73,19 +79,15 @@ def list_held_actions(
     return [*mended, *([] if is_again else [make_retry(task, job)]), *other_actions]
 
 
-def _list_repairs(
-    model: Model,
-    task: Task,
-    version: Version,
-    job: Job,
-    learned: Collection[int],
-    other_tasks: Mapping[int, Task],
-) -> list[ActionOut]:
+def _list_repairs(held: HeldVersion) -> list[ActionOut]:
+    model, task, version, job = held[:4]
     failed = {check["name"] for check in version.gate["checks"] if not check["passed"]}
-    lacked = [number for number in words.list_lost_tasks(version.gate) if number not in learned]
+    lacked = [
+        number for number in words.list_lost_tasks(version.gate) if number not in held.learned
+    ]
     # While the lineage lacks these tasks, no recipe makes a version that passes the gate.
     if lacked and not model.allow_lost_classes:
-        first = other_tasks.get(lacked[0])
+        first = held.other_tasks.get(lacked[0])
         if first is None:
             return []
         if words.can_relearn(first):

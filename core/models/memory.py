@@ -28,7 +28,7 @@ from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_action
 from core.requests.times import format_rfc3339
 from core.retention.totals import forget_totals
-from core.retention.unused import delete_unused_digests
+from core.retention.unused import delete_released
 from core.storage import Blobs, Store
 from core.versions.versions import find_version
 
@@ -118,15 +118,7 @@ def delete_memory(db: Database, store: Store, blobs: Blobs, actor: Actor, model:
     Raises:
         NotFound: the caller sees no such model.
     """
-    done = None
-    while done is None:
-        with db.write() as session:
-            done = _mark_deleted(db, session, actor, model)
-    # Files go after the commit: if it failed, rows would refer to deleted ones.
-    keys, digests = done
-    for key in keys:
-        store.delete(key)
-    delete_unused_digests(db, blobs, digests)
+    delete_released(db, store, blobs, lambda session: _mark_deleted(db, session, actor, model))
 
 
 def _mark_deleted(

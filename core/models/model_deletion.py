@@ -12,7 +12,7 @@ from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_action
 from core.retention import answers, retention
 from core.retention.totals import forget_totals
-from core.retention.unused import delete_unused_digests
+from core.retention.unused import delete_released
 from core.storage import Blobs, Store
 from core.tasks import repeats
 from core.usage import stored_bytes
@@ -26,15 +26,7 @@ def delete_model(db: Database, store: Store, blobs: Blobs, actor: Actor, model: 
     Raises:
         NotFound: the caller sees no such model.
     """
-    done = None
-    while done is None:
-        with db.write() as session:
-            done = _hide_model(db, session, actor, model)
-    # Files go after the commit: if it failed, rows would refer to deleted ones.
-    archives, digests = done
-    for key in archives:
-        store.delete(key)
-    delete_unused_digests(db, blobs, digests)
+    delete_released(db, store, blobs, lambda session: _hide_model(db, session, actor, model))
 
 
 def find_deleted_name(db: Database, actor: Actor, model: str) -> str | None:

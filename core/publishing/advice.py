@@ -19,6 +19,7 @@ from core.database.measurements import ADVICE, ALL_TASKS, Measured
 from core.database.tables import Job, Measurement, Model, Result, Task, Version
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
+from core.lineage.lineage import read_numbered_tasks
 from core.lineage.row import read_matrix_row
 from core.packaged import imagenet_base
 from core.publishing.confused_pairs import ConfusedPair
@@ -138,7 +139,7 @@ def _find_conditions(
 ) -> list[_Condition]:
     """Return all problems of a version, the one whose remedy helps most first."""
     conditions: list[_Condition] = []
-    tasks = _read_tasks(session, model, version)
+    tasks = read_numbered_tasks(session, model, list_taught_tasks(version.manifest))
     last = _read_last(session, model, version)
     # No move is advised to a base that this machine cannot provide.
     can_move = model.base != imagenet_base.NAME and not imagenet_base.find_base_problem()
@@ -180,16 +181,6 @@ def _read_given_advice(session: Session, model: Model, version: Version) -> set[
         or_(Measurement.version == (version.parent or 0), Measurement.version.in_(same)),
     )
     return {key for detail in session.scalars(query) for key in detail["given"]}
-
-
-def _read_tasks(session: Session, model: Model, version: Version) -> list[Task]:
-    numbers = list_taught_tasks(version.manifest)
-    query = (
-        select(Task)
-        .where(Task.model_id == model.id, Task.number.in_(numbers))
-        .order_by(Task.number)
-    )
-    return list(session.scalars(query))
 
 
 def _read_last(session: Session, model: Model, version: Version) -> list[Accuracy]:

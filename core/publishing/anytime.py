@@ -13,7 +13,6 @@ from core.contract.jobs.snapshot import StoredAnytime
 from core.contract.manifest import AnytimeState, StoredPart
 from core.database.session import Database
 from core.database.tables import Event, Job, Model, Task
-from core.errors import LeaseLost
 from core.execution import snapshots
 from core.execution.result import read_anytime
 from core.jobs.fence import Claim, lock_claimed_job
@@ -71,27 +70,22 @@ def register_best_state(db: Database, store: Store, claim: Claim, path: Path) ->
     # Last, since it lists the digests of the parts.
     (path / MANIFEST).write_text(json.dumps(content.to_json(), ensure_ascii=False))
     files |= snapshots.upload_files(store, key, [path / MANIFEST])
-    try:
-        with db.write() as session:
-            job = lock_claimed_job(session, claim)
-            job.anytime = StoredAnytime(
-                key=key,
-                files=files,
-                fence=claim.fence,
-                number=number,
-                origin=origin,
-                step=step,
-                correct=validation.correct,
-            )
-            metric = {
-                "name": "anytime",
-                "step": step,
-                "value": validation.correct / validation.total,
-            }
-            session.add(Event(job_id=job.id, type="metric", data=metric, at=db.now(session)))
-    except LeaseLost:
-        for name in files:  # no other claim uses these objects, and they were never registered
-            store.delete(key + name)
-        raise
+    with snapshots.delete_unregistered(store, key, files), db.write() as session:
+        job = lock_claimed_job(session, claim)
+        job.anytime = StoredAnytime(
+            key=key,
+            files=files,
+            fence=claim.fence,
+            number=number,
+            origin=origin,
+            step=step,
+            correct=validation.correct,
+        )
+        metric = {
+            "name": "anytime",
+            "step": step,
+            "value": validation.correct / validation.total,
+        }
+        session.add(Event(job_id=job.id, type="metric", data=metric, at=db.now(session)))
     # After the commit, because until then the row names the older files.
     snapshots.delete_older_states(store, build_anytime_prefix(claim.job_id), claim.fence, number)

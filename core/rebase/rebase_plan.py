@@ -17,7 +17,7 @@ from core.errors import NotFound
 from core.ingest.answers import Place
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.lineage import PRODUCTION, find_numbered_version
+from core.lineage.lineage import PRODUCTION, find_numbered_version, read_numbered_tasks
 from core.lineage.standing import Standing, read_open_task_states, read_standings
 from core.requests.actor import Actor, find_model
 
@@ -172,7 +172,7 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> Plan:
     if old.deleted_at is not None:
         text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."
         return Plan(*sides, [], new.rebased_at, [text])
-    tasks = _list_tasks(session, old, _list_taught(old_version))
+    tasks = read_numbered_tasks(session, old, _list_taught(old_version))
     twins = _newest_by_archive(
         session, new, {task.sha256 for task in tasks}, _list_taught(new_version)
     )
@@ -208,15 +208,6 @@ def _build_side(model: Model, version: Version | None) -> RebaseSide:
 
 def _list_taught(version: Version | None) -> list[int]:
     return [] if version is None else list_taught_tasks(version.manifest)
-
-
-def _list_tasks(session: Session, model: Model, numbers: Collection[int]) -> list[Task]:
-    query = (
-        select(Task)
-        .where(Task.model_id == model.id, Task.number.in_(numbers))
-        .order_by(Task.number)
-    )
-    return list(session.scalars(query))
 
 
 def _newest_by_archive(

@@ -3,11 +3,13 @@
 The sweep finds any that are missed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from sqlalchemy.orm import Session
 
 from core.database.session import Database
 from core.retention import references
-from core.storage import Blobs
+from core.storage import Blobs, Store
 
 _BATCH = 200
 
@@ -26,3 +28,26 @@ def delete_unused_digests(db: Database, blobs: Blobs, digests: Sequence[str]) ->
             for digest in batch:
                 if digest not in used:
                     blobs.delete(digest)
+
+
+def delete_released(
+    db: Database,
+    store: Store,
+    blobs: Blobs,
+    release: Callable[[Session], tuple[list[str], list[str]] | None],
+) -> None:
+    """Release stored files in a transaction, then delete them.
+
+    Args:
+        release: returns the store keys and digests that rows no longer refer to. None: rows have
+            changed meanwhile, and it is called again in a new transaction.
+    """
+    released = None
+    while released is None:
+        with db.write() as session:
+            released = release(session)
+    # Files go after the commit: if it failed, rows would refer to deleted ones.
+    keys, digests = released
+    for key in keys:
+        store.delete(key)
+    delete_unused_digests(db, blobs, digests)

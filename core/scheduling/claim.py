@@ -11,6 +11,8 @@ for a worker with one (`core.scheduling.eligible`). `core.scheduling.turns` deci
 the owner's jobs. All times come from the database's clock.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, cast
 
 from sqlalchemy import ColumnElement, Select, and_, exists, select, update
@@ -240,6 +242,18 @@ def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> State 
     return None if state is None else State(state)
 
 
+@contextmanager
+def _change_claimed_job(db: Database, claim: Claim) -> Iterator[tuple[Session, Job, float]]:
+    """Write to the row of a claimed job: yield session, locked job and time of the database.
+
+    Raises:
+        LeaseLost: the job belongs to another worker by now.
+    """
+    with db.write() as session:
+        job = lock_claimed_job(session, claim)
+        yield session, job, db.now(session)
+
+
 def complete_stop(db: Database, claim: Claim) -> State:
     """Complete a pause or a cancellation after the child process has ended.
 
@@ -248,12 +262,9 @@ def complete_stop(db: Database, claim: Claim) -> State:
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with db.write() as session:
-        job = lock_claimed_job(session, claim)
+    with _change_claimed_job(db, claim) as (session, job, now):
         is_stopping = State(job.state) in (State.PAUSING, State.CANCELLING)
-        return _move_job(
-            session, job, Action.STOPPED if is_stopping else Action.RELEASE, db.now(session)
-        )
+        return _move_job(session, job, Action.STOPPED if is_stopping else Action.RELEASE, now)
 
 
 def requeue_dead_attempt(db: Database, claim: Claim, error: str, *, counts: bool = True) -> State:
@@ -267,9 +278,7 @@ def requeue_dead_attempt(db: Database, claim: Claim, error: str, *, counts: bool
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with db.write() as session:
-        job = lock_claimed_job(session, claim)
-        now = db.now(session)
+    with _change_claimed_job(db, claim) as (session, job, now):
         if counts:
             return _end_lost_attempt(session, job, now, error)
         state = _move_job(session, job, Action.REQUEUE, now, {"reason": error})
@@ -291,9 +300,7 @@ def requeue_for_memory(db: Database, claim: Claim, error: str, detail: str) -> S
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with db.write() as session:
-        job = lock_claimed_job(session, claim)
-        now = db.now(session)
+    with _change_claimed_job(db, claim) as (session, job, now):
         job.out_of_memory += 1
         running = State(job.state) in (State.VALIDATING, State.RUNNING)
         if running and job.out_of_memory >= MEMORY_ATTEMPTS:
@@ -308,9 +315,7 @@ def put_off_job(db: Database, claim: Claim, reason: str, seconds: float) -> Stat
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with db.write() as session:
-        job = lock_claimed_job(session, claim)
-        now = db.now(session)
+    with _change_claimed_job(db, claim) as (session, job, now):
         state = _move_job(session, job, Action.RELEASE, now, {"reason": reason})
         job.not_before = now + seconds
         return state
@@ -323,10 +328,8 @@ def finish_job(db: Database, claim: Claim, done: Done) -> State:
         LeaseLost: the job belongs to another worker by now.
         WrongState: a stop was requested meanwhile; nothing was changed.
     """
-    with db.write() as session:
-        job = lock_claimed_job(session, claim)
+    with _change_claimed_job(db, claim) as (session, job, now):
         job.report = done.report
-        now = db.now(session)
         for log_line in done.log_lines:
             job_log.add_log_line(session, job.id, log_line, now)
         return change_state(session, job, Action.FINISH, now)
@@ -354,18 +357,17 @@ def reject_job(db: Database, claim: Claim, problem: PerennialError) -> State:
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with db.write() as session:
-        job = lock_claimed_job(session, claim)
+    with _change_claimed_job(db, claim) as (session, job, now):
         report = problem.extra.get("report")
         if report is not None:
-            batch_lines.log_report(session, job.id, report, db.now(session))
+            batch_lines.log_report(session, job.id, report, now)
         if job.task_id is None:
             findings = {} if report is None else {"checked": report["checked"], "report": report}
             job.report = cast(BatchCheck, {**(job.report or {}), "valid": False, **findings})
         elif report is not None:
             session.get_one(Task, job.task_id).report = report
         job.error = {"kind": "data", "code": problem.code, "detail": problem.detail}
-        return _move_job(session, job, Action.REJECT, db.now(session), {"error": job.error})
+        return _move_job(session, job, Action.REJECT, now, {"error": job.error})
 
 
 def reap_expired_jobs(db: Database, before: float | None = None) -> list[str]:
@@ -426,10 +428,9 @@ def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> Sta
 
 
 def _end_with_error(db: Database, claim: Claim, action: Action, problem: JobError) -> State:
-    with db.write() as session:
-        job = lock_claimed_job(session, claim)
+    with _change_claimed_job(db, claim) as (session, job, now):
         job.error = problem
-        return _move_job(session, job, action, db.now(session), {"error": problem})
+        return _move_job(session, job, action, now, {"error": problem})
 
 
 def _move_job(

@@ -206,7 +206,7 @@ def repair_consistency(
     if any(drift.kind == "lease" for drift in drifts):
         claims.reap_expired_jobs(db)
     # Last, so that it also removes what the repairs left without a row.
-    sweep.run_sweep(db, store, blobs, settings, whole=True)
+    sweep.run_sweep(db, store, blobs, settings, sweep.Extent(whole=True))
 
 
 def _find_rows_without_objects(db: Database, store: Store, verify: bool) -> Iterator[Drift]:

@@ -6,7 +6,7 @@ job's files are made while its row is locked, so that a retry cannot slip in bet
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sqlalchemy import Select, and_, delete, exists, func, or_, select, union
 from sqlalchemy.orm import Session, aliased
@@ -52,6 +52,23 @@ _MEMORIES = ("buffer", "exemplars")
 _BATCH = 200
 
 
+class Extent(NamedTuple):
+    """How far a sweep goes.
+
+    Attributes:
+        grace_days: age in days at which an object without a row (blob, archive, piece of an upload)
+            is removed. Blobs are safe at any age, since their presence is checked again when a row
+            is added. Archives and pieces need at least the time that accepting them takes.
+        whole: look at all blobs, even if that was done less than a day ago.
+    """
+
+    grace_days: float = BLOB_DAYS
+    whole: bool = False
+
+
+USUAL = Extent()
+
+
 def find_unannounced_jobs(db: Database, older_s: float = UNRUNG_S) -> list[str]:
     """Return ids of claimable jobs that have waited more than `older_s` seconds since they were
     added or notified about.
@@ -75,22 +92,9 @@ def find_unannounced_jobs(db: Database, older_s: float = UNRUNG_S) -> list[str]:
 
 
 def build_sweep_steps(
-    db: Database,
-    store: Store,
-    blobs: Blobs,
-    settings: Settings,
-    *,
-    grace_days: float = BLOB_DAYS,
-    whole: bool = False,
+    db: Database, store: Store, blobs: Blobs, settings: Settings, extent: Extent = USUAL
 ) -> dict[str, Callable[[], None]]:
-    """Return the steps of a sweep, in order, by a description of what each removes.
-
-    Args:
-        grace_days: age in days at which an object without a row (blob, archive, piece of an upload)
-            is removed. Blobs are safe at any age, since their presence is checked again when a row
-            is added. Archives and pieces need at least the time that accepting them takes.
-        whole: look at all blobs, even if that was done less than a day ago.
-    """
+    """Return the steps of a sweep, in order, by a description of what each removes."""
     return {
         "expired event or idempotency record": lambda: _sweep_rows(db, settings),
         "delivery of a webhook that is over": lambda: outbox.remove_old_deliveries(
@@ -110,32 +114,25 @@ def build_sweep_steps(
         "upload of a job that is over": lambda: upload_removal.delete_forgotten_uploads(db, store),
         "upload whose time is over": lambda: upload_removal.remove_expired_uploads(db, store),
         "piece of an upload that nothing names": lambda: retention.delete_unnamed_objects(
-            db, store, chunks.PREFIX, chunks.find_used_chunks, grace_days
+            db, store, chunks.PREFIX, chunks.find_used_chunks, extent.grace_days
         ),
         "archive that nothing names": lambda: retention.delete_unnamed_objects(
-            db, store, archives.PREFIX, archives.find_used_archives, grace_days
+            db, store, archives.PREFIX, archives.find_used_archives, extent.grace_days
         ),
-        "blob that nothing names": lambda: _sweep_blobs(db, store, blobs, grace_days, whole),
+        "blob that nothing names": lambda: _sweep_blobs(
+            db, store, blobs, extent.grace_days, extent.whole
+        ),
     }
 
 
 def run_sweep(
-    db: Database,
-    store: Store,
-    blobs: Blobs,
-    settings: Settings,
-    *,
-    grace_days: float = BLOB_DAYS,
-    whole: bool = False,
+    db: Database, store: Store, blobs: Blobs, settings: Settings, extent: Extent = USUAL
 ) -> None:
     """Do all steps once, and clean up this machine: spool, copies, half-written files, downloads.
 
-    Errors of database and store in an outage pass through, and the next round continues. For
-    arguments see `build_sweep_steps`.
+    Errors of database and store in an outage pass through, and the next round continues.
     """
-    for step in build_sweep_steps(
-        db, store, blobs, settings, grace_days=grace_days, whole=whole
-    ).values():
+    for step in build_sweep_steps(db, store, blobs, settings, extent).values():
         step()
     # The rest is this machine's own, which no other worker can clean up.
     spool.remove_abandoned_files(settings.make_folder("spool"))

@@ -22,6 +22,7 @@ from core.contract.responses.versions.version import (
     FileOut,
     ResultPage,
     TaskResult,
+    VersionBase,
     VersionItem,
     VersionOut,
     VersionPage,
@@ -122,7 +123,7 @@ def list_versions(
         return {"items": items, "next_cursor": rows.next_cursor}
 
 
-def _build_item(version: Version, accuracy: float | None) -> VersionItem:
+def _build_base(version: Version) -> VersionBase:
     return {
         "id": version.id,
         "number": version.number,
@@ -130,13 +131,16 @@ def _build_item(version: Version, accuracy: float | None) -> VersionItem:
         "task": version.task_number,
         "job": version.job_id,
         "status": version.status,
-        "passed": version.gate["passed"],
-        "mean_accuracy": accuracy,
         "bytes": version.bytes,
         "bytes_new": version.bytes_new,
         "note": version.note,
         "created_at": format_rfc3339(version.created_at),
     }
+
+
+def _build_item(version: Version, accuracy: float | None) -> VersionItem:
+    passed = version.gate["passed"]
+    return {**_build_base(version), "passed": passed, "mean_accuracy": accuracy}
 
 
 def _mean_accuracy(session: Session, model: Model, numbers: Sequence[int]) -> dict[int, float]:
@@ -278,13 +282,8 @@ def _build_version(
     measured: Mapping[str, Any],
 ) -> VersionOut:
     return {
-        "id": version.id,
-        "number": version.number,
-        "parent": version.parent,
-        "task": version.task_number,
-        "job": version.job_id,
+        **_build_base(version),
         "tasks": list_taught_tasks(version.manifest),
-        "status": version.status,
         "gate": version.gate,
         "warnings": list(version.warnings),
         "parts": [
@@ -298,12 +297,8 @@ def _build_version(
             }
             for p in parts
         ],
-        "bytes": version.bytes,
-        "bytes_new": version.bytes_new,
         "accuracy": accuracy,
         "manifest": cast(ManifestOut, {**version.manifest.to_json(), **measured}),
-        "note": version.note,
-        "created_at": format_rfc3339(version.created_at),
     }
 
 

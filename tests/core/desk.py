@@ -235,7 +235,7 @@ class Desk:
         return publish_result(self.db, self.store, claim or self.claim(), result)
 
     def sweep(self, **options: Any) -> None:
-        sweep.run_sweep(self.db, self.store, self.blobs, self.settings, **options)
+        sweep.run_sweep(self.db, self.store, self.blobs, self.settings, sweep.Extent(**options))
 
     def messages(self, job_id: str) -> list[str]:
         """The lines of a job's log."""

@@ -16,7 +16,7 @@ from core.edits.checks import Changes, check_operations
 from core.edits.rewrite import describe_parts
 from core.errors import Invalid, PerennialError
 from core.execution.parent_parts import read_own_parts, read_parts
-from core.execution.prepare import find_erased_tasks, read_tasks
+from core.execution.prepare import find_erased_tasks
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
@@ -82,7 +82,7 @@ def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
         assert head is not None and base is not None, "a job starts from a version of its model"
         taught = list_taught_tasks(head.manifest)
         changes = _check_again(session, model, edit, head)
-        tasks = {task.number: task for task in read_tasks(session, model.id, taught)}
+        tasks = {task.number: task for task in lineage.read_numbered_tasks(session, model, taught)}
         if edit.way == "recompute":
             again, start = edit.tasks, head
             features = {

@@ -19,7 +19,7 @@ from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsI
 from core.ingest import limits as bounds
 from core.ingest.layout import Layout
 from core.ingest.limits import Limits
-from core.ingest.members import DEFLATED, Damaged, Members, SizeMismatch, read_member
+from core.ingest.members import DEFLATED, Damaged, Members, SizeMismatch, read_listed_member
 from core.ingest.names import normalise_label, quote_name
 from core.ingest.reader import Contents, ImageArray, Reader
 from core.ingest.readers import npz_remedies
@@ -317,14 +317,7 @@ def _read_vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.N
             f"The labels of {quote_name(item.name)} are longer than {bounds.MAX_LABEL_CHARS} characters."
         )
     try:
-        data = read_member(
-            fd,
-            members.offsets[i],
-            members.packed[i],
-            members.sizes[i],
-            members.methods[i],
-            members.crcs[i],
-        )
+        data = read_listed_member(fd, members, i)
     except SizeMismatch as error:
         raise ArchiveHostile(
             f"The member {quote_name(item.name)} does not unpack to its declared size."

@@ -41,6 +41,14 @@ class Dataset:
         names: Sequence[str],
         problem: Problem[Any] = CLASSIFICATION,
     ) -> None:
+        self._check_tensors(images, labels, names)
+        self.images = images
+        self.labels = labels
+        self.names = list(names)
+        self.problem = problem
+
+    def _check_tensors(self, images: Tensor, labels: Tensor, names: Sequence[str]) -> None:
+        """Check types and shapes of images and labels. Raises DataError."""
         if images.dtype != torch.uint8 or images.dim() != 4:
             raise DataError(
                 f"images must be uint8 [N, S, S, C], not {images.dtype} {tuple(images.shape)}"
@@ -50,10 +58,6 @@ class Dataset:
         # Checked here once: on a GPU a wrong index is an assertion that names no label.
         if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < len(names):
             raise DataError(f"labels must lie between 0 and {len(names) - 1}")
-        self.images = images
-        self.labels = labels
-        self.names = list(names)
-        self.problem = problem
 
     @staticmethod
     def read(path: Path, names: Sequence[str], problem: Problem[Any] = CLASSIFICATION) -> Dataset:

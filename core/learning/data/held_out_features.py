@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,8 +19,6 @@ from core.learning.data.dataset import Dataset
 from core.learning.evaluation.probe import compute_features
 from core.learning.networks import Network
 from core.learning.precision import Inputs
-from core.learning.problems.classification import CLASSIFICATION
-from core.learning.problems.problem import Problem
 from core.learning.state import load_tensors, save_tensors
 
 MEMORY_BYTES = 256 << 20
@@ -38,17 +35,8 @@ NAME = "features"
 class FeatureDataset(Dataset):
     """A dataset of features float32 [N, D] in place of `images`, which networks accept."""
 
-    def __init__(
-        self,
-        images: Tensor,
-        labels: Tensor,
-        names: Sequence[str],
-        problem: Problem[Any] = CLASSIFICATION,
-    ) -> None:
-        self.images = images
-        self.labels = labels
-        self.names = list(names)
-        self.problem = problem
+    def _check_tensors(self, images: Tensor, labels: Tensor, names: Sequence[str]) -> None:
+        """Accept any tensors: features are computed from a dataset that was checked."""
 
 
 class HeldOutFeatures:

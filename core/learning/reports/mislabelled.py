@@ -19,8 +19,6 @@ from core.contract.reports.data_report import Mislabelled
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import batch_size
 from core.learning.evaluation.probe import evenly_spaced
-from core.learning.networks.network import use_eval_mode
-from core.learning.precision import full_precision
 from core.learning.problems.class_answers import pick_rows
 from core.learning.reports.would_say import Parent
 
@@ -179,11 +177,7 @@ def _score_predictions(
     than the images' own labels, float64 [n]."""
     predicted = [torch.zeros(0, dtype=torch.int64)]
     scores = [torch.zeros(0, dtype=torch.float64)]
-    with (
-        use_eval_mode(parent.network),
-        full_precision(parent.inputs.device),
-        torch.inference_mode(),
-    ):
+    with parent.use_predict_mode():
         for indices in rows.split(batch_size(data.images)):  # type: ignore[no-untyped-call]
             if not len(indices):
                 continue

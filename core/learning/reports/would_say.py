@@ -6,6 +6,8 @@ among these is what production would have got wrong, without a sign, for such im
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -35,6 +37,16 @@ class Parent:
     temperature: float
     version: int
     sure_from: float | None
+
+    @contextmanager
+    def use_predict_mode(self) -> Iterator[None]:
+        """Run a block as in predictions: evaluation mode, full precision and no gradients."""
+        with (
+            use_eval_mode(self.network),
+            full_precision(self.inputs.device),
+            torch.inference_mode(),
+        ):
+            yield
 
 
 def find_frequent_predictions(parent: Parent, data: Dataset) -> list[WouldSay]:
@@ -76,11 +88,7 @@ def _predict_rows(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the predicted rows int64 [n], and their probabilities float16 [n]."""
     parts: list[tuple[torch.Tensor, torch.Tensor]] = []
-    with (
-        use_eval_mode(parent.network),
-        full_precision(parent.inputs.device),
-        torch.inference_mode(),
-    ):
+    with parent.use_predict_mode():
         for indices in rows.split(batch_size(data.images)):  # type: ignore[no-untyped-call]
             logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)
             parts.append(pick_rows(logits, parent.temperature))

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from core.models.held_actions import GENTLE, PLAIN, SLOW, WITH_IMAGES, list_held_actions
+from core.models.held_actions import (
+    GENTLE,
+    PLAIN,
+    SLOW,
+    WITH_IMAGES,
+    HeldVersion,
+    list_held_actions,
+)
 from tests.learning_catalogue import catalogue
 
 HERE: dict[str, Any] = {
@@ -37,7 +44,7 @@ def listed(
         "epochs": 4,
         "depth": job.pop("depth", 5),
     }
-    found = list_held_actions(
+    held = HeldVersion(
         SimpleNamespace(
             id="mdl_1", scenario=job.pop("scenario", "class"), allow_lost_classes=False
         ),  # type: ignore[arg-type]
@@ -47,6 +54,7 @@ def listed(
         learned,
         others or {},
     )
+    found = list_held_actions(held)
     return [(one["path"].split("/")[-1], one["body"]) for one in found]
 
 

@@ -26,7 +26,22 @@ class PartOut(FileOut):
     deleted_at: str | None
 
 
-class VersionOut(TypedDict):
+class VersionBase(TypedDict):
+    """Fields that a version has both by itself and in a list."""
+
+    id: str
+    number: int
+    parent: int | None
+    task: int | None
+    job: str | None
+    status: str
+    bytes: int
+    bytes_new: int
+    note: str | None
+    created_at: str
+
+
+class VersionOut(VersionBase):
     """An immutable version.
 
     - `accuracy`: its row of the accuracy matrix: a cell for each task that some version of the
@@ -37,43 +52,23 @@ class VersionOut(TypedDict):
     - `note`: a person's note (`PATCH`).
     """
 
-    id: str
-    number: int
-    parent: int | None
-    task: int | None
-    job: str | None
     tasks: list[int]
-    status: str
     gate: Verdict
     warnings: list[str]
     parts: list[PartOut]
-    bytes: int
-    bytes_new: int
     accuracy: list[float | None]
     manifest: ManifestOut
-    note: str | None
-    created_at: str
 
 
-class VersionItem(TypedDict):
+class VersionItem(VersionBase):
     """A version in a list, with the fields of constant size. The version itself has the others.
 
     - `passed`: verdict of its gate.
     - `mean_accuracy`: over the tasks that it was measured on; null: none.
     """
 
-    id: str
-    number: int
-    parent: int | None
-    task: int | None
-    job: str | None
-    status: str
     passed: bool
     mean_accuracy: float | None
-    bytes: int
-    bytes_new: int
-    note: str | None
-    created_at: str
 
 
 class VersionPage(TypedDict):

@@ -14,27 +14,25 @@ import torch
 from pydantic import Field
 
 from core.learning.memory.gradient import add_to_step, memory_gradient, step_gradient
-from core.learning.memory.reservoir import Reservoir, open_reservoir
-from core.learning.methods.method import Footprint, Method
+from core.learning.methods.method import Footprint
 from core.learning.methods.registration import register
-from core.learning.recipe import Strict
+from core.learning.methods.replay.with_reservoir import BufferHyper, WithReservoir
 from core.learning.training.context import Batch, Context
 
 FLAT = 1e-12  # squared norm below which a reference gradient is ignored
 
 
-class AGemHyper(Strict):
+class AGemHyper(BufferHyper):
     """`buffer`: number of examples retained from all tasks.
 
     `reference_batch`: examples of the reference gradient, 0 for none.
     """
 
-    buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
     reference_batch: Annotated[int, Field(ge=0, le=65_536)] = 256
 
 
 @register
-class AGem(Method):
+class AGem(WithReservoir):
     """One linear constraint on the gradient, from a sample of all earlier tasks."""
 
     name = "a-gem"
@@ -49,14 +47,8 @@ class AGem(Method):
     }
     Hyper = AGemHyper
     neutral = AGemHyper(reference_batch=0)
-    inherited_state = ("buffer",)
-    remembers = "buffer"
     no_shards = ""
     hyper: AGemHyper
-
-    def begin_task(self, ctx: Context) -> None:
-        """Fit the reservoir to its capacity."""
-        self._open_reservoir(ctx).begin_task()
 
     def project_gradient(self, ctx: Context) -> None:
         """Project the gradient where it opposes the reference gradient (equation 11)."""
@@ -78,11 +70,3 @@ class AGem(Method):
         for batch in batches:
             # Only now, so that the reference gradient is of earlier tasks alone.
             self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task)
-
-    def erase_tasks(self, tasks: set[int]) -> None:
-        """Remove every stored example of these tasks."""
-        if self.state["buffer"]:
-            Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
-
-    def _open_reservoir(self, ctx: Context) -> Reservoir:
-        return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)

@@ -31,9 +31,10 @@ from core.learning.memory.replay import (
     joint_logits,
     replay_inputs,
 )
-from core.learning.memory.reservoir import Items, Reservoir, open_reservoir
-from core.learning.methods.method import Footprint, Method
+from core.learning.memory.reservoir import Items
+from core.learning.methods.method import Footprint
 from core.learning.methods.registration import register
+from core.learning.methods.replay.with_reservoir import BufferHyper, WithReservoir
 from core.learning.recipe import NotNegative, Strict
 from core.learning.training.context import Batch, Context
 
@@ -54,18 +55,17 @@ def stored_labels_loss(groups: Groups, items: Items) -> Tensor:
     return items_cross_entropy(groups, items.labels)
 
 
-class DerHyper(Strict):
+class DerHyper(BufferHyper):
     """`alpha` weighs stored logits; 0: no draw from the buffer. `replay_batch` null: the batch
     size.
     """
 
-    buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
     alpha: NotNegative = 0.3
     replay_batch: Annotated[int, Field(ge=1, le=65_536)] | None = None
 
 
 @register
-class Der(Method):
+class Der(WithReservoir):
     """Replay of logits."""
 
     name = "der"
@@ -75,8 +75,6 @@ class Der(Method):
     Hyper: ClassVar[type[Strict]] = DerHyper
     neutral: ClassVar[Strict | None] = DerHyper(alpha=0.0)
     regularisers: ClassVar[tuple[str, ...]] = ("logits",)
-    inherited_state = ("buffer",)
-    remembers = "buffer"
     replays = True
     no_shards = ""
     gathered = ("logits",)
@@ -157,14 +155,6 @@ class Der(Method):
         """Offer the batch with the logits that it was trained on."""
         # In every epoch: the memory holds logits of the whole trajectory, as in the paper.
         self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task, ctx.scratch["logits"])
-
-    def erase_tasks(self, tasks: set[int]) -> None:
-        """Remove every stored example of these tasks."""
-        if self.state["buffer"]:
-            Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
-
-    def _open_reservoir(self, ctx: Context) -> Reservoir:
-        return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
 
     def _fill_logits(self, ctx: Context, index: Tensor, known: int | None = None) -> None:
         """Store the network's present logits of the items `index`, int64 [n], on the CPU.

@@ -14,24 +14,23 @@ from pydantic import Field
 from torch import Tensor
 
 from core.learning.memory.replay import draw_parts, item_logits, items_cross_entropy, replay_inputs
-from core.learning.memory.reservoir import Items, Reservoir, open_reservoir
-from core.learning.methods.method import CLIP_FROM_RANDOM, Footprint, Method
+from core.learning.memory.reservoir import Items
+from core.learning.methods.method import CLIP_FROM_RANDOM, Footprint
 from core.learning.methods.registration import register
-from core.learning.recipe import Strict
+from core.learning.methods.replay.with_reservoir import BufferHyper, WithReservoir
 from core.learning.training.context import Batch, Context
 
 
-class ErHyper(Strict):
+class ErHyper(BufferHyper):
     """`buffer`: number of retained examples. `replay_batch`: examples per step; null: the batch
     size; 0: none.
     """
 
-    buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
     replay_batch: Annotated[int, Field(ge=0, le=65_536)] | None = None
 
 
 @register
-class Er(Method):
+class Er(WithReservoir):
     """Current and replayed examples in one batch and one loss."""
 
     name = "er"
@@ -42,16 +41,10 @@ class Er(Method):
     footprint = Footprint(batches=2.0)
     Hyper = ErHyper
     neutral: ClassVar[ErHyper | None] = ErHyper(replay_batch=0)
-    inherited_state = ("buffer",)
-    remembers = "buffer"
     replays = True
     no_shards: ClassVar[str] = ""
     from_random: ClassVar[Mapping[str, Any]] = {"optimizer": {"lr": 0.1, "clip": CLIP_FROM_RANDOM}}
     hyper: ErHyper
-
-    def begin_task(self, ctx: Context) -> None:
-        """Fit the reservoir to its capacity."""
-        self._open_reservoir(ctx).begin_task()
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         """Return one mean cross-entropy; under a masked softmax in two terms, new and replayed."""
@@ -97,11 +90,3 @@ class Er(Method):
         # Offered once: in every epoch, a task's chance to stay would grow with its epochs.
         if ctx.epoch == 0:
             self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task)
-
-    def erase_tasks(self, tasks: set[int]) -> None:
-        """Remove every stored example of these tasks."""
-        if self.state["buffer"]:
-            Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
-
-    def _open_reservoir(self, ctx: Context) -> Reservoir:
-        return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)

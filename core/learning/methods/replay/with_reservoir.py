@@ -1,0 +1,38 @@
+"""Base of the methods that store examples in a reservoir over all tasks."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from core.learning.memory.reservoir import Reservoir, open_reservoir
+from core.learning.methods.method import Method
+from core.learning.recipe import Strict
+from core.learning.training.context import Context
+
+
+class BufferHyper(Strict):
+    """`buffer`: number of examples retained from all tasks."""
+
+    buffer: Annotated[int, Field(ge=1, le=1_000_000)] = 500
+
+
+class WithReservoir(Method):
+    """A method with a reservoir of earlier examples, under "buffer" in its state."""
+
+    inherited_state = ("buffer",)
+    remembers = "buffer"
+    hyper: BufferHyper
+
+    def begin_task(self, ctx: Context) -> None:
+        """Fit the reservoir to its capacity."""
+        self._open_reservoir(ctx).begin_task()
+
+    def erase_tasks(self, tasks: set[int]) -> None:
+        """Remove every stored example of these tasks."""
+        if self.state["buffer"]:
+            Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
+
+    def _open_reservoir(self, ctx: Context) -> Reservoir:
+        return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
