@@ -32,8 +32,11 @@ FROM ${PYTHON_IMAGE} AS wheels
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
 COPY constraints.txt ./
-RUN pip install --constraint constraints.txt build setuptools
+RUN pip install --constraint constraints.txt build setuptools zensical
 COPY pyproject.toml setup.py MANIFEST.in README.md LICENSE NOTICE THIRD_PARTY_NOTICES.md alembic.ini ./
+COPY CHANGELOG.md CONTRIBUTING.md SECURITY.md ./
+COPY bench/README.md bench/
+COPY docs docs
 COPY client client
 COPY perennial_service perennial_service
 COPY migrations migrations

@@ -25,7 +25,7 @@ export PIP_COMPILE := 0
 EDITABLE := PYTHONWARNINGS="ignore:Editable installation"
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo serve compare test test-changed test-slow test-all test-campaign check dist clean
+.PHONY: demo serve compare test test-changed test-slow test-all test-campaign check docs dist clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -65,6 +65,10 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The guide, which the service shows under /docs/guide/: any warning or dead link fails.
+docs: $(VENV)/.dev
+	$(BIN)/python -m tools.guide
+
 # Wheels, source distributions and what else a release has (docs/howto/install.md): in ./dist.
 dist: $(VENV)/.dev
 	$(BIN)/python -m tools.release.distributions
@@ -72,7 +76,7 @@ dist: $(VENV)/.dev
 	$(BIN)/check-wheel-contents --config client/pyproject.toml dist/perennial_client-*.whl
 
 clean:
-	rm -rf $(VENV) .venv-swift .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist
+	rm -rf $(VENV) .venv-swift .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info api/built_guide build dist
 
 $(VENV)/.torch: constraints.txt
 	@echo "Setting up $(VENV): pip, PyTorch, torchvision. The first time takes minutes."

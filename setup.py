@@ -31,7 +31,12 @@ setup(
             f"{NAME}.{name}"
             for name in find_packages(
                 include=[pattern for folder in FOLDERS for pattern in (folder, f"{folder}.*")],
-                exclude=["tools.release", "tools.release.*", "tools.sample_pictures"],
+                exclude=[
+                    "tools.guide",
+                    "tools.release",
+                    "tools.release.*",
+                    "tools.sample_pictures",
+                ],
             )
         ),
         # Folders that Alembic reads, and that are no packages.

@@ -29,6 +29,7 @@ from api.authentication.guard import Doorkeepers, guard_route
 from api.authentication.key_use import KeyUse
 from api.damage import Damage
 from api.description.docs import add_docs
+from api.description.guide import add_guide
 from api.description.openapi import build_document
 from api.field_errors import list_invalid_fields
 from api.limits.fair_share import FairShare
@@ -199,6 +200,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.kept_metrics = KeptAnswers(KEPT_BYTES)
     _add_routes(app, FairShare(settings))
     add_docs(app)
+    add_guide(app)
     add_static_files(app)
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _validation_problem)

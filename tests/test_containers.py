@@ -400,7 +400,7 @@ def test_everything_that_the_dockerfile_copies_is_in_the_build_context() -> None
 def test_the_image_is_built_from_the_wheels_of_a_release() -> None:
     stage = re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(), flags=re.M)[2]
     copied = {name for line in re.findall(r"^COPY (.+) \S+$", stage, re.M) for name in line.split()}
-    assert copied == {*distributions.SERVICE, distributions.CLIENT}
+    assert copied == {*distributions.SERVICE, *distributions.DOCUMENTS, distributions.CLIENT}
     assert "RUN python -m tools.release.distributions --wheels --out /wheels\n" in stage
 
 

@@ -54,6 +54,7 @@ def test_every_target_of_make_that_is_named_exists() -> None:
         "test-slow",
         "test-campaign",
         "check",
+        "docs",
         "demo",
         "serve",
     }

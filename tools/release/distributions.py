@@ -2,9 +2,10 @@
 
     python -m tools.release.distributions [--out dist] [--wheels]
 
-It needs `build` and `setuptools` (the extra `dev`). OUT is emptied first. Beside the distributions
-it gets the constraints of a reproducible installation, the notices, and SHA256SUMS. `--wheels`
-builds only the wheels, for an image.
+It needs `build`, `setuptools` and Zensical (the extra `dev`). OUT is emptied first. Beside the
+distributions it gets the constraints of a reproducible installation, the notices, and SHA256SUMS.
+`--wheels` builds only the wheels, for an image. The service's distributions have the guide, which is
+built for them.
 """
 
 import argparse
@@ -15,6 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tools.guide.build import OUT as GUIDE
+from tools.guide.build import build_guide
+
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = "client"
 SERVICE = (
@@ -23,10 +27,12 @@ SERVICE = (
     *("README.md", "LICENSE", "NOTICE", "THIRD_PARTY_NOTICES.md"),
 )
 """Sources of the service's distributions."""
+DOCUMENTS = ("docs", "bench/README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+"""Sources of the guide besides those."""
 BESIDE = ("constraints.txt", "THIRD_PARTY_NOTICES.md")
 """Files that a release has beside its distributions."""
 SUMS = "SHA256SUMS"
-LEFTOVERS = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+LEFTOVERS = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", GUIDE.name)
 
 
 def build_release(out: Path, *, only_wheels: bool = False) -> None:
@@ -37,6 +43,8 @@ def build_release(out: Path, *, only_wheels: bool = False) -> None:
         for name, sources in (("service", SERVICE), (CLIENT, (CLIENT,))):
             copy = Path(folder) / name
             _copy_sources(sources, copy)
+            if name != CLIENT:
+                build_guide(copy / GUIDE.relative_to(ROOT))
             _build_project(copy / CLIENT if name == CLIENT else copy, out, only_wheels)
     if not only_wheels:
         for name in BESIDE:

@@ -16,6 +16,7 @@ import pytest
 from redis_server import RedisServer
 
 from tests.own_commands import NAMED
+from tools.guide.sources import find_documents
 from tools.release.distributions import build_release
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -58,7 +59,17 @@ def expected_sources() -> set[str]:
     found |= {ROOT / "core/learning/networks/backbones/timm_weights.json"}
     found |= {*(ROOT / "core/packaged").glob("*.json"), *(ROOT / "core/packaged").glob("*.saf*")}
     found |= {path for path in (ROOT / "core/packaged/pictures").iterdir() if path.is_file()}
-    return {path.relative_to(ROOT).as_posix() for path in found}
+    return {path.relative_to(ROOT).as_posix() for path in found} | expected_guide()
+
+
+def expected_guide() -> set[str]:
+    """The files of the guide: a page for each document, its pictures, and how it looks."""
+    pages = {
+        place.replace("README.md", "index.md").replace(".md", ".html")
+        for place in find_documents().values()
+    }
+    looks = {"guide.css", "icon.svg", "search.js", "search-index.js"}
+    return {f"api/built_guide/{name}" for name in pages | looks}
 
 
 def test_a_release_has_these_files_with_their_sums(release: Path) -> None:
@@ -199,13 +210,13 @@ def test_a_checkout_with_leftovers_of_other_builds_gives_the_same_wheel(
     release: Path, tmp_path: Path
 ) -> None:
     checkout, out = tmp_path / "checkout", tmp_path / "out"
-    ignored = shutil.ignore_patterns(
-        "__pycache__", ".*", "tests", "bench", "docs", "dist", "perennial-*"
-    )
+    ignored = shutil.ignore_patterns("__pycache__", ".*", "tests", "dist", "perennial-*")
     shutil.copytree(ROOT, checkout, ignore=ignored)
     left = checkout / "build" / "lib" / "perennial_service" / "core" / "left.py"
     left.parent.mkdir(parents=True)
     left.touch()
+    (checkout / "api" / "built_guide").mkdir(exist_ok=True)
+    (checkout / "api" / "built_guide" / "left.html").touch()
     (checkout / "perennial_service.egg-info").mkdir(exist_ok=True)
     (checkout / "perennial_service.egg-info" / "SOURCES.txt").write_text("tools/house.py\n")
     subprocess.run(

@@ -1,0 +1,103 @@
+"""Documents of the repository, copied into the folder that Zensical reads.
+
+The documents keep their paths below `docs`. Those of other folders get the places in `ELSEWHERE`. A
+link to a file that is no document, such as a test, becomes its plain text: the guide does not have
+that file.
+"""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = "docs"
+ELSEWHERE = {
+    "README.md": "index.md",
+    f"{DOCUMENTS}/README.md": "documents.md",
+    "client/README.md": "reference/python-client.md",
+    "bench/README.md": "design/bench.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "CHANGELOG.md": "changelog.md",
+}
+"""Document → its place in the guide, if that is not its path below `docs`."""
+_LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")
+_ITEM = re.compile(r"(?:- |\d+\. )")
+_FENCE = re.compile(r"^(```.*?^```)$", re.DOTALL | re.MULTILINE)
+
+
+def find_documents() -> dict[str, str]:
+    """Return the documents and their pictures, as paths from the root, with their places."""
+    files = (path for path in (ROOT / DOCUMENTS).rglob("*") if path.suffix in (".md", ".png"))
+    names = sorted(path.relative_to(ROOT).as_posix() for path in files)
+    places = {name: name.removeprefix(f"{DOCUMENTS}/") for name in names}
+    return {**places, **ELSEWHERE}
+
+
+def copy_documents(folder: Path) -> None:
+    """Copy all documents to their places in a folder."""
+    places = find_documents()
+    for name, place in places.items():
+        target = folder / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(".md"):
+            text = rewrite_links((ROOT / name).read_text(), name, places)
+            target.write_text(deepen_lists(text))
+        else:
+            shutil.copy(ROOT / name, target)
+
+
+def rewrite_links(text: str, name: str, places: dict[str, str]) -> str:
+    """Return a document's text with links that are right at its place in the guide.
+
+    Args:
+        name: path of the document from the root.
+        places: those of all documents.
+    """
+    here = os.path.dirname(name)  # noqa: PTH120
+    there = os.path.dirname(places[name]) or "."  # noqa: PTH120
+
+    def rewrite(link: re.Match[str]) -> str:
+        label, target = link.groups()
+        path, mark, heading = target.partition("#")
+        if not path or "://" in path:
+            return link[0]
+        place = places.get(os.path.normpath(f"{here}/{path}" if here else path))
+        if place is None:
+            return label[1:-1]
+        return f"{label}({os.path.relpath(place, there)}{mark}{heading})"
+
+    parts = _FENCE.split(text)  # every second one is a block of code, which has no links
+    parts[::2] = (_LINK.sub(rewrite, part) for part in parts[::2])
+    return "".join(parts)
+
+
+def deepen_lists(text: str) -> str:
+    """Return a document whose list items indent their content by four columns each.
+
+    The documents indent it by the width of the item's mark, as GitHub reads it. Python-Markdown takes
+    fewer than four columns for the end of the item, and sees the next item after one of several
+    paragraphs only behind an empty line.
+    """
+    lines: list[str] = []
+    columns: list[int] = []  # of the content of the list items around a line
+    is_code = has_paragraphs = False
+    for line in text.split("\n"):
+        content = line.lstrip(" ")
+        indent = len(line) - len(content)
+        if content and not is_code:
+            while columns and indent < columns[-1]:
+                columns.pop()
+        begin = columns[-1] if columns else 0
+        content = line[begin:]
+        if content.lstrip(" ").startswith("```"):
+            is_code = not is_code
+        mark = None if is_code else _ITEM.match(content)
+        if mark and has_paragraphs and lines[-1]:
+            lines.append("")
+        has_paragraphs = not mark and (has_paragraphs or not content)
+        lines.append(f"{' ' * 4 * len(columns)}{content}" if content.strip() else "")
+        if mark:
+            columns.append(begin + mark.end())
+    return "\n".join(lines)
