@@ -65,12 +65,15 @@ ROOMS = {
         "core admission bases comparisons contract database ingest jobs keys lineage "
         "models packaged recipe requests retention statistics storage usage"
     ),
+    "core.edits": (
+        "core admission contract database ingest jobs lineage requests storage text usage"
+    ),
     "core.execution": (
-        "core bases bases.hub contract database export files ingest jobs lineage "
+        "core bases bases.hub contract database edits export files ingest jobs lineage "
         "packaged processes recipe retention storage usage versions"
     ),
     "core.publishing": (
-        "core contract database execution ingest jobs lineage packaged recipe retention "
+        "core contract database edits execution ingest jobs lineage packaged recipe retention "
         "statistics storage text usage"
     ),
     "core.scheduling": "core contract database execution jobs lineage",
@@ -79,7 +82,7 @@ ROOMS = {
         "uploads webhooks"
     ),
     "api": (
-        "core admission bases comparisons contract database export files ingest jobs "
+        "core admission bases comparisons contract database edits export files ingest jobs "
         "keys lineage models network packaged predictions processes rebase recipe "
         "requests retention storage tasks text uploads usage versions webhooks"
     ),

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from api.schemas.common import Body, Reason
-from core.contract.edit import MAX_OPERATIONS, Operation
+from core.edits.operations import MAX_OPERATIONS, Operation
 
 
 class EditIn(Body):

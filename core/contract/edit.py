@@ -1,114 +1,14 @@
-"""Edits of what a model was taught: operations as a client sends them, and edits as they are shown.
+"""Edits of what a model was taught: as they are stored, and as they are shown."""
 
-An operation is an object with one field that names it, such as `{"rename": {"from": "tshirt",
-"to": "T-shirt"}}`.
-"""
+from typing import Literal, NotRequired
 
-from typing import Annotated, Literal, NotRequired
-
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from core.contract.document import Document
-from core.contract.responses.task_image import Split
-from core.text import characters
 
-MAX_OPERATIONS = 10_000
-"""Operations of one edit."""
-
-Label = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=characters.MAX_NAME_CHARS),
-    AfterValidator(characters.clean_name),
-]
-"""A class name, as in a batch."""
-Number = Annotated[int, Field(ge=1, lt=2**31)]
-Row = Annotated[int, Field(ge=0, lt=2**31)]
 Way = Literal["recompute", "relearn"]
 """How a model takes an edit: from kept features, or by learning its later tasks again."""
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-
-class Relabel(_Strict):
-    """Give one image of a task another label, known or new."""
-
-    task: Number
-    image: Row
-    part: Split = "train"
-    label: Label
-
-
-class Remove(_Strict):
-    """Take images out of training and held-out data: one of a task, or all with a path.
-
-    Attributes:
-        task: with `image`: its task. With `name`: the only task that is searched.
-        image: number of the image in its part.
-        part: part of the image.
-        name: pattern of paths in the batch, such as `photos/anna*.jpg`; `*` stands for any letters.
-    """
-
-    task: Number | None = None
-    image: Row | None = None
-    part: Split = "train"
-    name: Annotated[str, StringConstraints(min_length=1, max_length=500)] | None = None
-
-    @model_validator(mode="after")
-    def _check_target(self) -> "Remove":
-        if (self.image is None) == (self.name is None):
-            raise ValueError("needs either `image`, with its `task`, or `name`")
-        if self.image is not None and self.task is None:
-            raise ValueError("needs the `task` of the image")
-        return self
-
-
-class Rename(_Strict):
-    """Give a class another name."""
-
-    from_: Label = Field(alias="from")
-    to: Label
-
-
-class Merge(_Strict):
-    """Make one class of several; `into` may be one of them or new."""
-
-    from_: Annotated[list[Label], Field(min_length=1, max_length=1000)] = Field(alias="from")
-    into: Label
-
-
-class Drop(_Strict):
-    """Take a class out of the model, with its images."""
-
-    class_: Label = Field(alias="class")
-
-
-class Operation(_Strict):
-    """One operation; exactly one field is set."""
-
-    relabel: Relabel | None = None
-    remove: Remove | None = None
-    rename: Rename | None = None
-    merge: Merge | None = None
-    drop: Drop | None = None
-
-    @model_validator(mode="after")
-    def _check_one(self) -> "Operation":
-        if len(self.model_fields_set) != 1 or not any(
-            getattr(self, name) is not None for name in type(self).model_fields
-        ):
-            names = ", ".join(type(self).model_fields)
-            raise ValueError(f"an operation has one field, one of {names}")
-        return self
 
 
 class EditedTask(Document):

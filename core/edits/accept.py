@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from core.admission.admission import NO_LIMITS, JobLimits
-from core.contract.edit import EditOut, EditPlanOut, Operation, Way
+from core.contract.edit import EditOut, EditPlanOut, Way
 from core.contract.manifest import FEATURES, Manifest
 from core.contract.responses.audit import AuditData
 from core.contract.responses.recipe import RecipeOut
@@ -23,6 +23,7 @@ from core.database.kinds import Kind
 from core.database.tables import Edit, Job, Model, Part, Task, Version
 from core.edits import listing
 from core.edits.checks import Changes, TaughtTask, check_operations
+from core.edits.operations import Operation
 from core.edits.rewrite import describe_parts
 from core.errors import Invalid, NotFound, WrongState
 from core.ids import new_id

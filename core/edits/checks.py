@@ -7,8 +7,8 @@ Nothing here reads the database. Labels in `relabel` are the names after the edi
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from core.contract.edit import Merge, Operation, Relabel, Remove
 from core.contract.responses.task_image import Split
+from core.edits.operations import Merge, Operation, Relabel, Remove
 from core.errors import Invalid, NotFound, WrongState
 
 ImageEdits = dict[int, str | None]

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.edit import Operation
 from core.contract.recipe import Recipe
 from core.database.kinds import Kind
 from core.database.session import Database
 from core.database.tables import Edit, Job, Model, Part, Task, Version
 from core.edits.accept import read_feature_parts, read_taught_tasks
 from core.edits.checks import Changes, check_operations
+from core.edits.operations import Operation
 from core.edits.rewrite import describe_parts
 from core.errors import Invalid, PerennialError
 from core.execution.parent_parts import read_own_parts, read_parts

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from api.schemas.edits import EditIn
-from core.contract.edit import MAX_OPERATIONS, Operation
 from core.edits.checks import Changes, TaughtTask, check_operations
+from core.edits.operations import MAX_OPERATIONS, Operation
 from core.errors import Invalid, NotFound, PerennialError, WrongState
 
 KNOWN = ["cap", "hat", "tee", "tshirt"]
