@@ -7,8 +7,9 @@ from typing_extensions import TypedDict
 
 from core.contract.document import Document
 
-Way = Literal["recompute", "relearn"]
-"""How a model takes an edit: from kept features, or by learning its later tasks again."""
+Way = Literal["recompute", "relearn", "rename"]
+"""How a model takes an edit: from kept features, by learning its later tasks again, or by other
+names alone."""
 
 
 class EditedTask(Document):
@@ -92,7 +93,8 @@ class EditedImages(TypedDict):
 class EditPlanOut(TypedDict):
     """What an edit would do.
 
-    - `way`: `recompute` adds up kept features again; `relearn` learns again from kept images.
+    - `way`: `recompute` adds up kept features again; `relearn` learns again from kept images;
+      `rename` learns nothing.
     - `tasks`: tasks whose data changes.
     - `learned_again`: tasks that are learned again.
     - `classes_before`, `classes_after`: numbers of classes.

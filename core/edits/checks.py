@@ -58,6 +58,15 @@ class Changes:
             if number in edited or task.classes & self.classes.keys()
         ]
 
+    def only_renames(self, known: Sequence[str]) -> bool:
+        """Return True if classes get other names, and nothing else changes.
+
+        Args:
+            known: classes of the model.
+        """
+        names = [self.classes.get(name, name) for name in known]
+        return not self.images and None not in names and len(set(names)) == len(names)
+
     @property
     def removes_images(self) -> bool:
         """True if an image is taken out, by itself or with its class."""

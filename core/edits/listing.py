@@ -1,6 +1,7 @@
 """Edits of a model as responses, and the class names that they replaced."""
 
 from collections.abc import Iterable
+from typing import cast
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
@@ -58,7 +59,7 @@ def find_edit(session: Session, model: Model, number: int) -> Edit:
 def build_edit_response(session: Session, edit: Edit) -> EditOut:
     """Return an edit with the state of its job."""
     journal = edit.journal
-    way: Way = "recompute" if edit.way == "recompute" else "relearn"
+    way: Way = cast(Way, edit.way)
     return {
         "number": edit.number,
         "job": edit.job_id,

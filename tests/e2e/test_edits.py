@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perennial.errors import Invalid
+from perennial.errors import Conflict, Invalid
 from tests.e2e.small import WEEKS, create, learn, pack
 from tests.rest import Json, Rest
 
@@ -208,6 +208,29 @@ def accuracies(client: Rest, model: str) -> dict[int, dict[int, float]]:
     tasks = [column["task"] for column in found["columns"]]
     rows = zip(found["rows"], found["accuracy_matrix"], strict=True)
     return {row["version"]: dict(zip(tasks, cells, strict=True)) for row, cells in rows}
+
+
+def test_a_class_gets_another_name_though_neither_images_nor_features_are_kept(
+    client: Rest,
+) -> None:
+    name = f"edited-{next(_NUMBERS)}"
+    create(client, name, METHODS["er"], training_data_days=0)
+    learn(client, name, *WEEKS[:2])
+    newest = client.read_versions(name)[-1]["manifest"]
+    path = f"/v1/models/{name}/edits"
+    with pytest.raises(Conflict, match="needs the training images of tasks 1, 2"):
+        client.call("POST", path, json={"operations": [{"drop": {"class": "0"}}]})
+    made = edit(client, name, [{"rename": {"from": "0", "to": "zero"}}])
+    assert (made["way"], made["version"], made["parent"]) == ("rename", 3, 2)
+    renamed = client.read_versions(name)[-1]["manifest"]
+    assert renamed["classes"] == ["zero", "1", "2", "3"]
+    assert renamed["parts"] == newest["parts"]
+    found = accuracies(client, name)
+    assert found[3] == found[2]
+    assert client.get(f"/v1/models/{name}/tasks/1")["classes"] == {"1": 32, "zero": 32}
+    # The next batch may use either name, and the next version is measured on the renamed class.
+    learn(client, name, WEEKS[2])
+    assert accuracies(client, name)[4].keys() == {1, 2, 3}
 
 
 DEATHS = [

@@ -22,6 +22,7 @@ from core.edits import record, rewrite
 from core.edits.recount import recount_cells
 from core.execution.editing.data import EditedData, edit_task
 from core.execution.editing.facts import EditFacts
+from core.execution.editing.renaming import write_renamed_result
 from core.execution.held_out_features import BACKBONE
 from core.execution.prepare import (
     fetch_earlier_task,
@@ -85,6 +86,13 @@ class EditChain:
             self._edited[number] = edit_task(
                 self._blobs, self._facts, number, self._folder / f"task-{number}"
             )
+
+    def write_renamed(self) -> Path:
+        """Write the result of an edit that only renames classes, and return its folder."""
+        out = self._folder / "renamed"
+        write_renamed_result(self._db, self._blobs, self._facts, out)
+        self._write_changes(out)
+        return out
 
     def begin(self) -> Line:
         """Return the version that the first process continues."""
@@ -179,7 +187,11 @@ class EditChain:
         changed = document.model_copy(update=fields).to_json()
         changed.pop("changes", None)
         (out / "result.json").write_text(json.dumps(changed, ensure_ascii=False, sort_keys=True))
-        (out / record.FILE).write_text(json.dumps(self._describe_result().to_json()))
+        self._write_changes(out)
+
+    def _write_changes(self, out: Path) -> None:
+        changes = self._describe_result().to_json()
+        (out / record.FILE).write_text(json.dumps(changes, ensure_ascii=False))
 
     def _describe_result(self) -> EditResult:
         facts, edited = self._facts, list(self._edited.values())
@@ -223,6 +235,7 @@ class EditChain:
         held_out = data.files.get("held_out")
         if data.held_out is not None and not data.held_out.labels:
             held_out = None
+        assert data.train is not None, "a task is learned from images or features"
         if data.rows is None:
             train, known = data.files["train"], None
         else:

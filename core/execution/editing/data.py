@@ -23,7 +23,7 @@ class EditedData:
     Attributes:
         before, after: what the task's row has before and after the edit.
         names: labels that the numbers of its datasets stand for, after the edit.
-        train: labels of its training images; None for a task that the edit leaves as it is.
+        train: labels of its training images; None where only names change and the images are gone.
         held_out: labels of its held-out images, if these are retained.
         rows: kept features of its training images; None for a task learned from images.
         files: edited files by name: train, held_out.
@@ -32,7 +32,7 @@ class EditedData:
     before: EditedTask
     after: EditedTask
     names: list[str]
-    train: EditedLabels
+    train: EditedLabels | None
     held_out: EditedLabels | None
     rows: FeatureRows | None
     files: dict[str, Path]
@@ -70,7 +70,7 @@ def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> Edit
         labels = rewrite.read_labels(held_out_path, names)
         edits = changes.images.get((number, "held_out"), {})
         held_out = rewrite.edit_labels(labels, edits, changes.classes)
-    if not train.labels:
+    if train is not None and not train.labels:
         raise Invalid(
             f"Task {number} would have no training image left. Roll back to the version before it "
             f"and discard it instead."
@@ -94,12 +94,11 @@ def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> Edit
             digests[split], sizes[split] = blobs.put_file(files[split], link=True)
     traces = before.traces
     if traces is not None:
-        none = EditedLabels([], [])
-        traces, sizes["traces"] = _edit_traces(blobs, traces, folder, train, held_out or none)
+        traces, sizes["traces"] = _edit_traces(blobs, traces, folder, (train, held_out), changes)
     after = EditedTask(
         number=number,
         classes=classes,
-        n_train=len(train.labels),
+        n_train=task.n_train or 0 if train is None else len(train.labels),
         n_held_out=task.n_held_out if held_out is None else len(held_out.labels),
         train=digests["train"],
         held_out=digests["held_out"],
@@ -138,11 +137,13 @@ def _edit_train_labels(
     path: Path | None,
     rows: FeatureRows | None,
     names: Sequence[str],
-) -> EditedLabels:
+) -> EditedLabels | None:
     """Return the labels of a task's training images, in the order in which it is learned."""
+    if rows is None and path is None:
+        return None
     edits = facts.changes.images.get((number, "train"), {})
     if rows is None:
-        assert path is not None, "checked when the facts were read"
+        assert path is not None
         return rewrite.edit_labels(rewrite.read_labels(path, names), edits, facts.changes.classes)
     known = facts.head.manifest.classes or []
     labels = [known[row] for row in rows.classes.tolist()]
@@ -161,10 +162,10 @@ def _edit_train_labels(
 
 
 def _count_classes(
-    task: Task, changes: Changes, train: EditedLabels, held_out: EditedLabels | None
+    task: Task, changes: Changes, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> dict[str, int]:
     """Return the number of images of each label after the edit."""
-    if held_out is not None or not task.n_held_out:
+    if train is not None and (held_out is not None or not task.n_held_out):
         labels = [*train.labels, *(held_out.labels if held_out is not None else ())]
         counted = Counter(labels)
         return {name: counted[name] for name in sorted(counted)}
@@ -174,7 +175,8 @@ def _count_classes(
         new = changes.classes.get(name, name)
         if new is not None:
             counts[new] = counts.get(new, 0) + count
-    for old, label in zip(train.before, train.after, strict=True):
+    known = ([], []) if train is None else (train.before, train.after)
+    for old, label in zip(*known, strict=True):
         moved = changes.classes.get(old, old)
         if label != moved:
             if moved is not None:
@@ -185,12 +187,26 @@ def _count_classes(
 
 
 def _edit_traces(
-    blobs: Blobs, digest: str, folder: Path, train: EditedLabels, held_out: EditedLabels
+    blobs: Blobs,
+    digest: str,
+    folder: Path,
+    parts: tuple[EditedLabels | None, EditedLabels | None],
+    changes: Changes,
 ) -> tuple[str | None, int]:
-    """Return digest and size of the edited traces; None and 0 if they cannot be edited."""
+    """Return digest and size of the edited traces; None and 0 if they cannot be edited.
+
+    Args:
+        parts: labels of the training and held-out part; None where only the traces have them.
+    """
     target = folder / "traces.safetensors"
     try:
-        if not rewrite.write_edited_traces(blobs.fetch_file(digest), target, train, held_out):
+        path = blobs.fetch_file(digest)
+        stored = rewrite.read_traced_labels(path)
+        train, held_out = (
+            rewrite.edit_labels(labels, {}, changes.classes) if part is None else part
+            for labels, part in zip(stored, parts, strict=True)
+        )
+        if not rewrite.write_edited_traces(path, target, train, held_out):
             return None, 0
     except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
         return None, 0
