@@ -66,7 +66,7 @@ ROOMS = {
         "models packaged recipe requests retention statistics storage usage"
     ),
     "core.edits": (
-        "core admission contract database ingest jobs lineage requests storage text usage"
+        "core admission contract database ingest jobs lineage requests retention storage text usage"
     ),
     "core.execution": (
         "core bases bases.hub contract database edits export files ingest jobs lineage "

@@ -293,7 +293,13 @@ def _queue_job(session: Session, model: Model, checked: _Checked, now: float) ->
     """Add the job of an edit: it comes before waiting batches."""
     recipe: RecipeOut = checked.head.manifest.recipe.to_json()  # type: ignore[union-attr, assignment]
     job = build_job_without_task(model, Kind.EDIT, {}, recipe, now)
-    last = (checked.learned_again or checked.tasks)[-1]
+    dropped = checked.changes.dropped
+    again = [n for n in checked.learned_again or checked.tasks if n not in dropped]
+    taught = [n for n in list_taught_tasks(checked.head.manifest) if n not in dropped]
+    if not taught:
+        raise Invalid("The model would have no task left. Delete the model instead.")
+    # Sums are solved when a task is learned, if only an unchanged one.
+    last = (again or taught)[-1]
     task = select(Task.id).where(Task.model_id == model.id, Task.number == last)
     job.task_id, job.task_number = session.scalar(task), last
     job.place, job.again = model.next_place, True

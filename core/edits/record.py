@@ -11,6 +11,8 @@ from core.contract.edit import EditedCell, EditedTask, EditResult, Journal
 from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Result, Task
 from core.edits.listing import forget_class_aliases
 from core.errors import Unavailable
+from core.lineage.standing import Standing, set_standing
+from core.retention.answers import remove_predictions
 
 FILE = "edit.json"
 """File of the result's folder with an `EditResult`."""
@@ -57,6 +59,8 @@ def record_edit(
         if until is not None:
             _retain_files(session, edit, task, before, after, until)
         apply_edited_task(task, after)
+        if not after.n_train and task.number not in result.taught:
+            _drop_task(session, task, now)
     former = [_replace_cell(session, model, cell, keep_answers=False) for cell in result.cells]
     _record_aliases(session, model, edit, result, now)
     edit.version, edit.undo_until = number, until
@@ -83,6 +87,16 @@ def apply_edited_task(task: Task, edited: EditedTask) -> None:
     task.held_out_sha256 = edited.held_out or task.held_out_sha256
     task.traces_sha256 = edited.traces
     task.traces_bytes = edited.bytes.get("traces") if edited.traces is not None else None
+
+
+def _drop_task(session: Session, task: Task, now: float) -> None:
+    """Mark a task as discarded and its data as deleted: the new version holds nothing of it."""
+    remove_predictions(session, task.model_id, task.number)
+    set_standing(task, Standing.DISCARDED, now)
+    task.data_deleted_at = now
+    task.train_deleted_at = task.train_deleted_at or now
+    task.held_out_deleted_at = task.held_out_deleted_at or now
+    task.content_sha256 = task.content_turn = None
 
 
 def restore_cells(session: Session, model: Model, cells: list[EditedCell]) -> None:

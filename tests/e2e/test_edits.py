@@ -38,6 +38,11 @@ OPERATIONS: dict[str, list[Json]] = {
     "rename": [{"rename": {"from": "2", "to": "two"}}],
     "merge": [{"merge": {"from": ["1", "2"], "into": "1"}}],
     "drop": [{"drop": {"class": "0"}}],
+    "remove a task": [{"remove": {"task": 2}}],
+    "remove the last task and relabel": [
+        {"remove": {"task": 3}},
+        {"relabel": {"task": 1, "image": 3, "label": "1"}},
+    ],
 }
 
 
@@ -63,6 +68,10 @@ def send_corrected(client: Rest, model: str, method: Json) -> str:
     other = f"{model}-corrected"
     create(client, other, method)
     for task in client.items(f"/v1/models/{model}/tasks"):
+        if task["standing"] == "discarded":
+            # Its number is not used again: seeds depend on it.
+            learn_nothing(client, other)
+            continue
         path, files = f"/v1/models/{model}/tasks/{task['number']}", {}
         for split, folder in (("train", "train"), ("held_out", "test")):
             for image in client.get(f"{path}/images?split={split}&limit=200")["items"]:
@@ -72,6 +81,13 @@ def send_corrected(client: Rest, model: str, method: Json) -> str:
     return other
 
 
+def learn_nothing(client: Rest, model: str) -> None:
+    """Submit a batch whose job is cancelled before it begins."""
+    first = client.submit(model, WEEKS[4])
+    client.call("POST", f"/v1/jobs/{first.id}/cancel")
+    assert client.wait(first).state == "cancelled"
+
+
 def describe(client: Rest, model: str) -> Json:
     """The newest version: classes, digests of what answers, and its row of the matrix."""
     newest = client.read_versions(model)[-1]
@@ -79,6 +95,7 @@ def describe(client: Rest, model: str) -> Json:
     cells = {
         task["number"]: client.get(f"/v1/models/{model}/tasks/{task['number']}")["accuracy_now"]
         for task in client.items(f"/v1/models/{model}/tasks")
+        if task["standing"] == "learned"
     }
     return {
         "classes": manifest["classes"],
@@ -96,6 +113,7 @@ QUICK = {
     ("auto", "relabel to a class of another task"),
     ("auto", "merge"),
     ("auto", "drop"),
+    ("auto", "remove a task"),
     ("er", "relabel to a new class"),
 }
 """Each takes another path through the engine; all others are in the campaign."""

@@ -70,11 +70,17 @@ def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> Edit
         labels = rewrite.read_labels(held_out_path, names)
         edits = changes.images.get((number, "held_out"), {})
         held_out = rewrite.edit_labels(labels, edits, changes.classes)
-    if train is not None and not train.labels:
+    if number in changes.dropped:
+        train, held_out = (_remove_all(part) for part in (train, held_out))
+    elif train is not None and not train.labels:
         raise Invalid(
-            f"Task {number} would have no training image left. Roll back to the version before it "
-            f"and discard it instead."
+            f"Task {number} would have no training image left. Remove the whole task instead: "
+            f'{{"remove": {{"task": {number}}}}}.'
         )
+    if number in changes.dropped:
+        gone = EditedTask(number=number, classes={}, n_train=0, n_held_out=0)
+        sized = before.model_copy(update={"bytes": {}})
+        return EditedData(sized, gone, names, train, held_out, rows, {})
     classes = _count_classes(task, changes, train, held_out)
     new_names = list_label_names(facts.model, classes)
     files: dict[str, Path] = {}
@@ -119,6 +125,10 @@ def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> Edit
         rows,
         files,
     )
+
+
+def _remove_all(part: EditedLabels | None) -> EditedLabels | None:
+    return None if part is None else EditedLabels(part.before, [None] * len(part.before))
 
 
 def _read_rows(blobs: Blobs, facts: EditFacts, number: int) -> FeatureRows:
