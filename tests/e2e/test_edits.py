@@ -146,10 +146,12 @@ def draw_operations(client: Rest, model: str, random: Random) -> list[Json]:
     task = random.choice(tasks)
     part, size = random.choice([("train", task["n_train"]), ("held_out", task["n_held_out"])])
     image = {"task": task["number"], "part": part, "image": random.randrange(size)}
+    # A batch needs training images of each class that it has held-out images of.
+    labels = sorted(task["classes"]) if part == "held_out" else [*known, f"new {random.random()}"]
     first, second = random.sample(known, 2)
     return random.choice(
         [
-            [{"relabel": {**image, "label": random.choice([*known, f"new {random.random()}"])}}],
+            [{"relabel": {**image, "label": random.choice(labels)}}],
             [{"remove": image}],
             [{"rename": {"from": first, "to": f"named {random.random()}"}}],
             [{"merge": {"from": [first], "into": second}}] if len(known) > 3 else [],

@@ -103,6 +103,7 @@ class EditChain:
             raise Invalid("The model would have no task left. Delete the model instead.")
         for number in facts.edit.tasks:
             self._edit_task(number)
+        self._require_trained_classes()
         if facts.recipes and not self.tasks:
             if not facts.recomputes:
                 raise Invalid(
@@ -116,6 +117,26 @@ class EditChain:
             if self._carrier is None:
                 raise Invalid("No other task has features that the model could be solved from.")
             self._edit_task(self._carrier)
+
+    def _require_trained_classes(self) -> None:
+        """Refuse a class that would have held-out images, and no training image in any task."""
+        facts, edited = self._facts, self._edited
+        trained = {
+            name
+            for number in self._taught
+            for name in (
+                edited[number].list_trained_classes()
+                if number in edited
+                else facts.tasks[number].classes
+            )
+        }
+        for number, data in edited.items():
+            without = sorted(set(data.after.classes) - trained)
+            if without:
+                raise Invalid(
+                    f"The class {without[0]!r} would have held-out images in task {number}, and no "
+                    f"training image anywhere. Relabel or remove these in the same edit."
+                )
 
     def _edit_task(self, number: int) -> None:
         folder = self._folder / f"task-{number}"

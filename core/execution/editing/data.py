@@ -37,6 +37,10 @@ class EditedData:
     rows: FeatureRows | None
     files: dict[str, Path]
 
+    def list_trained_classes(self) -> set[str]:
+        """Return the classes that the task has training images of after the edit."""
+        return set(self.after.classes if self.train is None else self.train.labels)
+
 
 def list_label_names(model: Model, classes: Mapping[str, int]) -> list[str]:
     """Return the labels that the numbers of a task's datasets stand for."""
