@@ -1,6 +1,6 @@
 """Edits of what a model was taught: as they are stored, and as they are shown."""
 
-from typing import Literal, NotRequired
+from typing import Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -110,6 +110,21 @@ class EditPlanOut(TypedDict):
     can_undo: bool
 
 
+class FileDigests(TypedDict):
+    """Digests of a task's training and held-out images; null for a part that is not retained."""
+
+    train: str | None
+    held_out: str | None
+
+
+class EditedFiles(TypedDict):
+    """Files of a task before and after an edit."""
+
+    task: int
+    before: FileDigests
+    after: FileDigests
+
+
 class EditOut(TypedDict):
     """An edit.
 
@@ -118,6 +133,9 @@ class EditOut(TypedDict):
     - `images`: counted by its job.
     - `undo_until`: end of the time in which it can be undone; null if it cannot.
     - `undone_at`: time at which it was undone.
+    - `files`: digests of the edited tasks' files before and after; empty until it is made.
+    - `still_in_versions`: older versions that hold features or images of tasks from which it
+      removed images; `POST …/purge` deletes these. Empty if it removed none.
     """
 
     number: int
@@ -133,7 +151,8 @@ class EditOut(TypedDict):
     created_at: str
     undo_until: str | None
     undone_at: str | None
-    warnings: NotRequired[list[str]]
+    files: list[EditedFiles]
+    still_in_versions: list[int]
 
 
 class EditPage(TypedDict):

@@ -12,6 +12,7 @@ import pytest
 from perennial.errors import Conflict, Invalid
 from tests.e2e.small import WEEKS, create, learn, pack
 from tests.rest import Json, Rest
+from tools.service import Service
 
 _NUMBERS = count()
 ANALYTIC: Json = {"name": "analytic", "projection": 64}
@@ -251,6 +252,34 @@ def test_a_class_gets_another_name_though_neither_images_nor_features_are_kept(
     # The next batch may use either name, and the next version is measured on the renamed class.
     learn(client, name, WEEKS[2])
     assert accuracies(client, name)[4].keys() == {1, 2, 3}
+
+
+@pytest.mark.parametrize("method", ["auto", "er"])
+def test_older_versions_lose_what_they_hold_of_removed_images_on_request(
+    client: Rest, method: str, running: Service
+) -> None:
+    model = begin(client, METHODS[method], weeks=2)
+    task = client.get(f"/v1/models/{model}/tasks/1/images?split=train&limit=200")
+    paths = [image["path"] for image in task["items"] if image["label"] == "0"]
+    folder = paths[0].rpartition("/")[0]
+    made = edit(
+        client, model, [{"remove": {"name": f"{paths[0]}"}}, {"remove": {"name": paths[1]}}]
+    )
+    assert folder and made["images"] == {"relabelled": 0, "removed": 2}
+    assert (
+        made["undo_until"] is None and made["still_in_versions"] == [1, 2][: 1 + (method == "er")]
+    )
+    before = describe(client, model)
+    path = f"/v1/models/{model}/edits/1"
+    purged = client.call("POST", f"{path}/purge").json()
+    assert purged["still_in_versions"] == []
+    assert client.call("POST", f"{path}/purge").json() == purged
+    assert describe(client, model) == before
+    # Its files were replaced, and the former ones are gone.
+    (files,) = made["files"]
+    stored = {file.name for file in (running.data_dir / "store").rglob("*") if file.is_file()}
+    assert files["after"]["train"] in stored and files["before"]["train"] not in stored
+    learn(client, model, WEEKS[2])
 
 
 DEATHS = [
