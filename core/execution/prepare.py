@@ -7,19 +7,22 @@ is resolved again, because an update since then may have added fields or removed
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import JsonValue
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from core.contract.architecture import Architecture, Image
 from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
-from core.contract.manifest import TOTALS
+from core.contract.manifest import TOTALS, Manifest
 from core.contract.recipe import Recipe
 from core.contract.reports.data_report import FindingKind
 from core.contract.reports.report import BatchReport
 from core.contract.responses.recipe import RecipeOut
+from core.database.measurements import PROBE, read_version_measurements
 from core.database.session import Database
 from core.database.tables import Model, Part, Result, Task, Version
 from core.errors import Invalid, StoreCorrupt
@@ -81,6 +84,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
         job_recipe = job.recipe
         totals = _find_totals(model, parent, parts[parent.id], job_recipe)
         erased_tasks = _find_erased_tasks(session, model.id)
+        probe = read_version_measurements(session, model.id, [parent.number], {PROBE})
         report = task.report
         promise = choose_sure_threshold(session, model, parent.number)
         stored_answers, features = (
@@ -124,6 +128,11 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
     snapshot = snapshots.fetch_snapshot(db, store, claim, folder / "snapshot")
 
     with damage.explaining_errors(db, model.id):
+        # The parent's predictions on all tasks are one blob, or a few.
+        answers_files = {
+            sha256: _fetch_if_sound(blobs, sha256)
+            for sha256 in {of.sha256 for of in stored_answers.values()}
+        }
         spec = JobSpec(
             architecture=Architecture.from_json(model.architecture),
             image=Image.from_json(model.image),
@@ -137,16 +146,18 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
                 _fetch_earlier_task(
                     blobs,
                     earlier,
-                    stored_answers.get(earlier.number),
+                    _write_answers(stored_answers.get(earlier.number), answers_files, folder),
                     features.get(earlier.number),
-                    folder,
                 )
                 for earlier in tasks
                 if earlier.number != task.number
             ],
             erased_tasks=erased_tasks,
             held_out_stays=model.held_out != retention.COUNTS,
-            parent=_fetch_parent(blobs, parent, parts[parent.id], totals),
+            # Figures are stored beside the manifest; this one saves the count of earlier tasks.
+            parent=_add_figures(
+                _fetch_parent(blobs, parent, parts[parent.id], totals), probe[parent.number]
+            ),
             base=_fetch_version(blobs, base, parts[base.id]),
             snapshot=snapshot,
             data=report.get("data"),
@@ -175,6 +186,7 @@ def _list_settled_findings(report: BatchReport) -> list[FindingKind]:
 def _read_tasks(session: Session, model_id: str, numbers: list[int]) -> list[Task]:
     query = (
         select(Task)
+        .options(defer(Task.report))
         .where(Task.model_id == model_id, Task.number.in_(numbers))
         .order_by(Task.number)
     )
@@ -215,6 +227,12 @@ def _fetch_parent(
     return local.model_copy(update={"parts": [*local.parts, totals_part]})
 
 
+def _add_figures(version: SpecVersion, figures: Mapping[str, JsonValue]) -> SpecVersion:
+    """Return a version whose manifest has the given figures in place of null."""
+    manifest = Manifest.from_json({**version.manifest.to_json(), **figures})
+    return version.model_copy(update={"manifest": manifest})
+
+
 def _fetch_version(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
     """Return a version with its parts as local files."""
     return SpecVersion(
@@ -243,7 +261,7 @@ def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Pat
 
 
 def _fetch_earlier_task(
-    blobs: Blobs, task: Task, answers: StoredAnswers | None, features: str | None, folder: Path
+    blobs: Blobs, task: Task, answers: Path | None, features: str | None
 ) -> EarlierTask:
     """Return a task that the parent was taught, with its stored predictions and features."""
     held_out = _fetch_held_out(blobs, task)
@@ -252,7 +270,7 @@ def _fetch_earlier_task(
         number=task.number,
         classes=sorted(task.classes),
         held_out=held_out,
-        answers=_read_answers(blobs, answers, folder) if is_kept and answers is not None else None,
+        answers=answers if is_kept else None,
         features=_fetch_if_sound(blobs, features) if is_kept and features is not None else None,
         traces=_fetch_traces(blobs, task) if is_kept else None,
     )
@@ -295,14 +313,23 @@ def _find_stored_answers(session: Session, parent: Version) -> dict[int, StoredA
     }
 
 
-def _read_answers(blobs: Blobs, stored: StoredAnswers, folder: Path) -> Path | None:
-    """Write predictions to a file of their own; None if they are damaged or deleted.
+def _write_answers(
+    stored: StoredAnswers | None, files: Mapping[str, Path | None], folder: Path
+) -> Path | None:
+    """Write predictions to a file of their own; None if there are none, or they are damaged or
+    deleted.
 
     The job computes them with the parent in that case.
+
+    Args:
+        files: the file of each blob of predictions; None if the blob is damaged or deleted.
     """
+    file = None if stored is None else files[stored.sha256]
+    if stored is None or file is None:
+        return None
     try:
-        data = unseal_file(blobs.fetch_file(stored.sha256), stored.place)
-    except (StoreCorrupt, ValueError):  # the damage has been recorded
+        data = unseal_file(file, stored.place)
+    except ValueError:
         return None
     path = folder / f"answers-{stored.place.task}.safetensors"
     path.write_bytes(data)

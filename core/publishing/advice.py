@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from sqlalchemy import or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from core.contract.figures import Baseline
 from core.database import measurements
@@ -186,6 +186,7 @@ def _read_tasks(session: Session, model: Model, version: Version) -> list[Task]:
     numbers = list_taught_tasks(version.manifest)
     query = (
         select(Task)
+        .options(defer(Task.report))
         .where(Task.model_id == model.id, Task.number.in_(numbers))
         .order_by(Task.number)
     )

@@ -54,6 +54,7 @@ class Dataset:
         self.labels = labels
         self.names = list(names)
         self.problem = problem
+        self._needed_outputs: list[str] | None = None
 
     @staticmethod
     def read(path: Path, names: Sequence[str], problem: Problem[Any] = CLASSIFICATION) -> Dataset:
@@ -83,7 +84,10 @@ class Dataset:
 
     def list_needed_outputs(self) -> list[str]:
         """Return the outputs that a version needs to be measured on these images."""
-        return self.problem.list_needed_outputs(self.labels, self.names)
+        # Every phase of an evaluation asks for those of all earlier tasks.
+        if self._needed_outputs is None:
+            self._needed_outputs = self.problem.list_needed_outputs(self.labels, self.names)
+        return self._needed_outputs
 
 
 class BatchSource:

@@ -49,6 +49,7 @@ class FeatureDataset(Dataset):
         self.labels = labels
         self.names = list(names)
         self.problem = problem
+        self._needed_outputs = None
 
 
 class HeldOutFeatures:
