@@ -29,9 +29,11 @@ from core.execution.editing.renaming import write_renamed_result
 from core.execution.held_out_features import BACKBONE
 from core.execution.prepare import (
     fetch_earlier_task,
+    fetch_if_sound,
     fetch_version,
     find_held_out_features,
     find_stored_answers,
+    write_answers,
 )
 from core.jobs.fence import Claim
 from core.lineage.coverage import list_taught_tasks
@@ -283,7 +285,7 @@ class EditChain:
         data, task = self._edited.get(number), self._facts.tasks[number]
         if data is None:
             assert task.train_sha256 is not None, "checked when the facts were read"
-            earlier = fetch_earlier_task(self._blobs, task, None, None, folder)
+            earlier = fetch_earlier_task(self._blobs, task, None, None)
             return SpecTask(
                 number=number,
                 classes=sorted(task.classes),
@@ -319,16 +321,17 @@ class EditChain:
             answers = find_stored_answers(session, facts.start)
         # Stored predictions are numbers of the start's classes, in its order.
         same = facts.start.manifest.classes == line.manifest.classes and facts.recomputes
+        digests = {of.sha256 for of in answers.values()} if same else set()
+        files = {digest: fetch_if_sound(self._blobs, digest) for digest in digests}
         listed = []
         for number in self._taught:
             data = self._edited.get(number)
             if number == own:
                 continue
             if data is None:
-                stored = answers.get(number) if same else None
-                task = facts.tasks[number]
-                kept = features.get(number)
-                listed.append(fetch_earlier_task(self._blobs, task, stored, kept, folder))
+                task, kept = facts.tasks[number], features.get(number)
+                stored = write_answers(answers.get(number), files, folder) if same else None
+                listed.append(fetch_earlier_task(self._blobs, task, stored, kept))
             else:
                 has_images = data.held_out is not None and bool(data.held_out.labels)
                 listed.append(

@@ -82,7 +82,10 @@ def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
         assert head is not None and base is not None, "a job starts from a version of its model"
         taught = list_taught_tasks(head.manifest)
         changes = _check_again(session, model, edit, head)
-        tasks = {task.number: task for task in lineage.read_numbered_tasks(session, model, taught)}
+        tasks = {
+            task.number: task
+            for task in lineage.read_numbered_tasks(session, model, taught, with_reports=False)
+        }
         if edit.way == "recompute":
             again, start = edit.tasks, head
             features = {
