@@ -144,7 +144,7 @@ def test_the_password_is_not_an_argument_of_pg_dump(
     assert (tmp_path / "password").read_text() == "s/cret\n"
 
 
-@pytest.mark.parametrize("revision", ["0001", "0012", "0034"])
+@databases.parametrize_pairs("revision", ("0001", "0012", "0034"), ("0034",))
 @pytest.mark.parametrize("check", [migrate.require_current_schema, migrate.upgrade_schema])
 def test_older_data_is_refused_with_the_commit_to_go_through(
     former: Database, check: Callable[[Database], object], revision: str
