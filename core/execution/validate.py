@@ -118,13 +118,18 @@ def validate_archive(
 @dataclass(frozen=True)
 class Archive:
     """A stored batch: its key, the sha256 of its bytes, its media type, and the findings of its
-    submit."""
+    submit.
+
+    Attributes:
+        fixed: the only labels allowed, in the order of their numbers; None leaves that to the model.
+    """
 
     key: str
     sha256: str
     media_type: str
     report: BatchReport
     classes: Collection[str] = ()
+    fixed: list[str] | None = None
 
 
 def decode_batch(
@@ -152,7 +157,7 @@ def decode_batch(
         limits=Limits.from_settings(settings),
         resizing=Resizing.from_json(model.image),
         reading=parse_stored_reading(archive.report.get("reading"), archive.classes),
-        allowed_classes=model.classes if model.scenario == "data" else None,
+        allowed_classes=model.classes if model.scenario == "data" else archive.fixed,
         duplicates=archive.report.get("duplicates_policy", "keep"),
         processes=settings.threads,
     )
