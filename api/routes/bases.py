@@ -30,7 +30,8 @@ from core.bases.expected_base import get_cached_base, load_expected_base
 from core.contract.base import ExpectedBase
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.base import BaseOut, BasePage
-from core.errors import BaseInvalid
+from core.errors import BaseInvalid, Invalid
+from core.ingest.class_list import parse_class_list
 from core.recipe.base_images import BaseConfig, Preset, parse_image_config
 from core.recipe.images import Images
 from core.requests import idempotency
@@ -39,10 +40,15 @@ from core.usage import quota
 router = make_router("bases")
 
 MAX_BYTES = 8 << 30
+MAX_CLASSES_CHARS = 16_000
+"""Longest list of classes in a query; that of a form may have 64 KiB (`api.uploads.form`)."""
 BasePath = Annotated[str, Path(description="Id of the base", max_length=40)]
 WEIGHTS = Terms(
     "POST /v1/bases",
-    media_types=frozenset({"application/safetensors", "application/octet-stream", None}),
+    fields=("classes",),
+    media_types=frozenset(
+        {"application/safetensors", "application/octet-stream", "multipart/form-data", None}
+    ),
     not_taken="Send a base as application/safetensors.",
 )
 _binary: JsonValue = {"schema": {"type": "string", "format": "binary"}}
@@ -50,7 +56,21 @@ _upload: dict[str, JsonValue] = {
     "requestBody": {
         "required": True,
         "description": "A backbone's state dict as a safetensors file.",
-        "content": {"application/safetensors": _binary, "application/octet-stream": _binary},
+        "content": {
+            "application/safetensors": _binary,
+            "application/octet-stream": _binary,
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "file": {"type": "string", "format": "binary"},
+                        "classes": {"type": "string", "description": "As the parameter `classes`"},
+                    },
+                    "required": ["file"],
+                    "additionalProperties": False,
+                }
+            },
+        },
     }
 }
 
@@ -64,12 +84,14 @@ class Asked:
         image_size: pixels per side.
         channels: 1 or 3.
         config: preparation of its images.
+        classes: list of the classes of its head; None for a base without one.
     """
 
     architecture: str
     image_size: int | None
     channels: int | None
     config: BaseConfig
+    classes: str | None = None
 
 
 async def _parse_query(
@@ -101,8 +123,17 @@ async def _parse_query(
         Preset | None,
         Query(description="imagenet: mean and std of ImageNet, for weights of torchvision"),
     ] = None,
+    classes: Annotated[
+        str | None,
+        Query(
+            description="The file is a whole classifier, and these are the names of its outputs in "
+            "order: one a line, a JSON list, or a JSON object of rows and names. A long list "
+            "travels as the field `classes` of a form",
+            max_length=MAX_CLASSES_CHARS,
+        ),
+    ] = None,
 ) -> Asked:
-    return Asked(architecture, image_size, channels, parse_image_config(config, preset))
+    return Asked(architecture, image_size, channels, parse_image_config(config, preset), classes)
 
 
 @router.post(
@@ -122,7 +153,8 @@ async def create(
     """Upload a base; its header is checked before anything else.
 
     A file whose stem, patch size or channels differ from the architecture is refused with `fits`:
-    the query, architecture and image that it fits.
+    the query, architecture and image that it fits. With `classes`, the file keeps its head, and a
+    model that starts from the base adopts the classifier.
     """
     db, settings, catalogue = service.db, service.settings, service.catalogue
     head = upload.check_head(min(MAX_BYTES, settings.max_body_bytes))
@@ -138,7 +170,8 @@ async def create(
         expected = await _load_expected(expected_use, settings, work, actor.owner_id)
 
         async def store_base(file: Received, repeat: idempotency.Request | None) -> Response:
-            network = bases.Network(**vars(expected_use), expected=expected)
+            classes = _parse_classes(asked, file, settings)
+            network = bases.Network(**vars(expected_use), expected=expected, classes=classes)
             resources = await to_thread.run_sync(service.load_resources)
             base_response = await to_thread.run_sync(
                 bases.create_base, resources, settings, actor, network, file.path, repeat
@@ -146,6 +179,22 @@ async def create(
             return json_answer(base_response, 201, {"Location": f"/v1/bases/{base_response['id']}"})
 
         return await upload.receive_and_commit(head, require_room, store_base)
+
+
+def _parse_classes(asked: Asked, file: Received, settings: Config) -> list[str] | None:
+    """Return the classes of a request; None if it names none.
+
+    Raises:
+        Invalid, LabelsInvalid: the list is in the query and in the form, or cannot be used.
+    """
+    field = file.fields.get("classes")
+    if field is not None and asked.classes is not None:
+        raise Invalid(
+            "Send classes in the query or as a field of the form, not both.",
+            fields=[{"field": "classes", "message": "sent twice"}],
+        )
+    text = asked.classes if field is None else field
+    return None if text is None else parse_class_list(text, settings.max_classes)
 
 
 @dataclass(frozen=True)

@@ -304,6 +304,7 @@ class Base(Shape):
 
     - `image`: the images that it was uploaded for; null if they were not given.
     - `normalise`: their statistics; null if they are unknown (then .5 and .25 are used).
+    - `classes`: names of the rows of its classifier; null for a base without one.
     """
 
     id: str
@@ -312,6 +313,7 @@ class Base(Shape):
     architecture: ArchitectureChoice
     image: Image | None
     normalise: Normalisation | None
+    classes: list[str] | None
     created_at: str
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
@@ -1256,6 +1258,7 @@ class ListedBase(Shape):
     architecture: ArchitectureChoice
     image: Image | None
     normalise: Normalisation | None
+    classes: list[str] | None
     created_at: str
     models: list[ModelRef]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)

@@ -196,6 +196,14 @@ def _find_digest(model: Model, task: Task, split: Split) -> str:
             f"The data of task {task.number} was deleted on {format_rfc3339(task.data_deleted_at)}."
         )
     is_train = split == "train"
+    if task.came_with_model and (is_train or task.held_out_sha256 is None):
+        raise WrongState(
+            f"Task {task.number} came with the model, without training images."
+            if is_train
+            else f"Task {task.number} came with the model, and no held-out image of it was sent. "
+            "Send them as a batch with a folder test and nothing else.",
+            extra={"state": task.standing or "queued"},
+        )
     sha256 = task.train_sha256 if is_train else task.held_out_sha256
     deleted_at = task.train_deleted_at if is_train else task.held_out_deleted_at
     if deleted_at is not None:

@@ -34,7 +34,12 @@ ChildMain = Callable[[str, int, int], int]
 """Function `main(spec_path, out_fd, control_fd)` that a job child runs; it returns the exit status.
 """
 
-PRELOADED = ("torch", "core.learning.training.job", "core.learning.export.job")
+PRELOADED = (
+    "torch",
+    "core.learning.training.job",
+    "core.learning.export.job",
+    "core.learning.evaluation.measuring",
+)
 REQUEST_BYTES = 65_536
 OOM_SCORE = 500
 """Added to a child's OOM score, so that a machine short of memory ends a job before a service."""
@@ -59,17 +64,18 @@ def preload_modules() -> ChildMain:
     gc.disable()
     for name in PRELOADED:
         importlib.import_module(name)
+    from core.learning.evaluation import measuring
     from core.learning.export import job as export_job
     from core.learning.training import job
     from worker.attempts import ranks
 
     def main(spec_path: str, out_fd: int, control_fd: int) -> int:
-        """Run the work of the specification: learn a task, or export a version."""
+        """Run the work of the specification: learn a task, or export or measure a version."""
         spec = json.loads(Path(spec_path).read_text())
-        exports = spec.get("work") == "export"
-        if not exports and (count := ranks.count_processes(spec)) > 1:
+        others = {"export": export_job.main, "measure": measuring.main}
+        work = others.get(spec.get("work"), job.main)
+        if work is job.main and (count := ranks.count_processes(spec)) > 1:
             ranks.replace_process(count, spec_path, out_fd, control_fd)
-        work = export_job.main if exports else job.main
         return work(spec_path, out_fd, control_fd, before=die_if_armed)
 
     return main
