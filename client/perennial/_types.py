@@ -279,6 +279,9 @@ class AuditData(Shape):
     scenario: str | None = None
     model: str | None = None
     number: int | None = None
+    edit: int | None = None
+    operations: int | None = None
+    tasks: list[int] | None = None
     task: int | None = None
     job: str | None = None
     sha256: str | None = None
@@ -483,6 +486,30 @@ class CheckPicture(Shape):
     before: str
     now: str
     image: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassAlias(Shape):
+    """A class name that batches may still use.
+
+    - `name`: the name in a batch.
+    - `to`: the class that it stands for; null: the class was dropped.
+    - `edit`: number of the edit that replaced it.
+    """
+
+    name: str
+    to: str | None
+    edit: int
+    created_at: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassAliasPage(Shape):
+    """Former class names of a model, by name."""
+
+    items: list[ClassAlias]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -759,6 +786,79 @@ class Duplicate(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Edit(Shape):
+    """An edit.
+
+    - `state`: state of its job.
+    - `version`: the version that it made; null until then.
+    - `images`: counted by its job.
+    - `undo_until`: end of the time in which it can be undone; null if it cannot.
+    - `undone_at`: time at which it was undone.
+    - `files`: digests of the edited tasks' files before and after; empty until it is made.
+    - `still_in_versions`: older versions that hold features or images of tasks from which it
+      removed images; `POST …/purge` deletes these. Empty if it removed none.
+    """
+
+    number: int
+    job: str
+    state: str
+    operations: int
+    way: Literal["recompute", "relearn", "rename"]
+    tasks: list[int]
+    images: EditedImages
+    parent: int
+    version: int | None
+    reason: str | None
+    created_at: str
+    undo_until: str | None
+    undone_at: str | None
+    files: list[EditedFiles]
+    still_in_versions: list[int]
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditPlan(Shape):
+    """What an edit would do.
+
+    - `way`: `recompute` adds up kept features again; `relearn` learns again from kept images;
+      `rename` learns nothing.
+    - `tasks`: tasks whose data changes.
+    - `learned_again`: tasks that are learned again.
+    - `classes_before`, `classes_after`: numbers of classes.
+    - `can_undo`: false if images are removed.
+    """
+
+    way: Literal["recompute", "relearn", "rename"]
+    tasks: list[int]
+    learned_again: list[int]
+    classes_before: int
+    classes_after: int
+    operations: int
+    can_undo: bool
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditedFiles(Shape):
+    """Files of a task before and after an edit."""
+
+    task: int
+    before: FileDigests
+    after: FileDigests
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditedImages(Shape):
+    """Numbers of images that an edit changes; null while it is not known."""
+
+    relabelled: int | None
+    removed: int | None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntryReason(Shape):
     """An entry of a label table that was left out: file and line, and the reason."""
 
@@ -841,6 +941,15 @@ class File(Shape):
     type: str
     sha256: str
     bytes: int
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDigests(Shape):
+    """Digests of a task's training and held-out images; null for a part that is not retained."""
+
+    train: str | None
+    held_out: str | None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -1508,7 +1617,7 @@ class Memory(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merge(Shape):
+class MergeOut(Shape):
     """After training, weights move on a straight line back to the start, by `weight` or by the rule
     `within`; the other is null.
     """
@@ -2314,7 +2423,7 @@ class Recipe(Shape):
     anytime: bool | None = None
     train_ce: str | None = None
     features: str | None = None
-    merge: Merge | None = None
+    merge: MergeOut | None = None
     rebalance: Rebalance | None = None
     data_report: str | None = None
     precision: str | None = None
@@ -2335,7 +2444,7 @@ class RecipeLanguage(Shape):
     schema: dict[str, Any]
     defaults: Recipe
     olor: Olor
-    merge: Merge
+    merge: MergeOut
     rebalance: Rebalance
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
@@ -2530,12 +2639,13 @@ class StateData(Shape):
 class StoredReading(Shape):
     """Way to read a batch, stored so that its job reads it as the submit did.
 
-    It has the options of the request, and the labels known to the model that decided between two
-    readings.
+    It has the options of the request, the labels known to the model that decided between two
+    readings, and former class names that were read as present ones.
     """
 
     options: dict[str, str] | None = None
     known: list[str] | None = None
+    former_names: dict[str, str | None] | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -2708,10 +2818,14 @@ class TaskForgetting(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskImage(Shape):
-    """One image of a part: its number from 0, and its label."""
+    """One image of a part: its number from 0, its label, and its path in the batch.
+
+    `path`: null for tasks of earlier releases, and where it was deleted.
+    """
 
     index: int
     label: str
+    path: str | None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
