@@ -1,6 +1,5 @@
 """Routes for bases: weights that models may start from."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from anyio import to_thread
@@ -10,8 +9,6 @@ from pydantic import JsonValue
 from api.answers import json_answer
 from api.dependencies import (
     BlobStore,
-    CatalogueOf,
-    Config,
     Db,
     Page,
     Read,
@@ -24,16 +21,10 @@ from api.problems import problem_responses
 from api.uploads.body import Received
 from api.uploads.head import Terms
 from api.uploads.upload import Upload, make_upload_dependency
-from core.admission.admission import Admission
+from api.uploads.weights import AskedBase, load_expected, parse_classes, resolve_base
 from core.bases import bases
-from core.bases.expected_base import get_cached_base, load_expected_base
-from core.contract.base import ExpectedBase
-from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.base import BaseOut, BasePage
-from core.errors import BaseInvalid, Invalid
-from core.ingest.class_list import parse_class_list
-from core.recipe.base_images import BaseConfig, Preset, parse_image_config
-from core.recipe.images import Images
+from core.recipe.base_images import Preset, parse_image_config
 from core.requests import idempotency
 from core.usage import quota
 
@@ -75,25 +66,6 @@ _upload: dict[str, JsonValue] = {
 }
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The properties of a base in its request.
-
-    Attributes:
-        architecture: a name or JSON.
-        image_size: pixels per side.
-        channels: 1 or 3.
-        config: preparation of its images.
-        classes: list of the classes of its head; None for a base without one.
-    """
-
-    architecture: str
-    image_size: int | None
-    channels: int | None
-    config: BaseConfig
-    classes: str | None = None
-
-
 async def _parse_query(
     architecture: Annotated[
         str,
@@ -132,8 +104,10 @@ async def _parse_query(
             max_length=MAX_CLASSES_CHARS,
         ),
     ] = None,
-) -> Asked:
-    return Asked(architecture, image_size, channels, parse_image_config(config, preset), classes)
+) -> AskedBase:
+    return AskedBase(
+        architecture, image_size, channels, parse_image_config(config, preset), classes
+    )
 
 
 @router.post(
@@ -144,7 +118,7 @@ async def _parse_query(
     openapi_extra=_upload,
 )
 async def create(
-    asked: Annotated[Asked, Depends(_parse_query)],
+    asked: Annotated[AskedBase, Depends(_parse_query)],
     actor: Write,
     upload: Annotated[Upload, Depends(make_upload_dependency(WEIGHTS))],
     service: Service,
@@ -164,14 +138,12 @@ async def create(
 
     with upload.take_place():
         # Before the upload, so that an impossible architecture costs no transfer.
-        expected_use = await to_thread.run_sync(
-            _resolve_architecture, asked, head.length, catalogue, settings
-        )
-        expected = await _load_expected(expected_use, settings, work, actor.owner_id)
+        wanted = await to_thread.run_sync(resolve_base, asked, head.length, catalogue, settings)
+        expected = await load_expected(wanted, settings, work, actor.owner_id)
 
         async def store_base(file: Received, repeat: idempotency.Request | None) -> Response:
-            classes = _parse_classes(asked, file, settings)
-            network = bases.Network(**vars(expected_use), expected=expected, classes=classes)
+            classes = parse_classes(asked, file, settings)
+            network = bases.Network(**vars(wanted), expected=expected, classes=classes)
             resources = await to_thread.run_sync(service.load_resources)
             base_response = await to_thread.run_sync(
                 bases.create_base, resources, settings, actor, network, file.path, repeat
@@ -179,62 +151,6 @@ async def create(
             return json_answer(base_response, 201, {"Location": f"/v1/bases/{base_response['id']}"})
 
         return await upload.receive_and_commit(head, require_room, store_base)
-
-
-def _parse_classes(asked: Asked, file: Received, settings: Config) -> list[str] | None:
-    """Return the classes of a request; None if it names none.
-
-    Raises:
-        Invalid, LabelsInvalid: the list is in the query and in the form, or cannot be used.
-    """
-    field = file.fields.get("classes")
-    if field is not None and asked.classes is not None:
-        raise Invalid(
-            "Send classes in the query or as a field of the form, not both.",
-            fields=[{"field": "classes", "message": "sent twice"}],
-        )
-    text = asked.classes if field is None else field
-    return None if text is None else parse_class_list(text, settings.max_classes)
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """The complete architecture and images that a base is for, and the architecture's family."""
-
-    architecture: ArchitectureChoice
-    images: Images
-    family: str
-
-
-def _resolve_architecture(
-    asked: Asked, length: int | None, catalogue: CatalogueOf, settings: Config
-) -> _Wanted:
-    """Return the complete architecture and images; the first use of the catalogue may take seconds.
-
-    Raises:
-        Invalid, JobTooLarge: there is no such architecture, or it is too large.
-        BaseInvalid: the body is empty.
-    """
-    catalogue_value = catalogue()
-    resolved, images = bases.parse_architecture(
-        catalogue_value, asked.architecture, asked.image_size, asked.channels, asked.config
-    )
-    Admission.from_settings(settings).check_network(catalogue_value, resolved, images.image)
-    if length == 0:
-        raise BaseInvalid("The body is empty; a base is a safetensors file.")
-    return _Wanted(resolved, images, catalogue_value["architectures"][resolved["name"]]["family"])
-
-
-async def _load_expected(
-    want: _Wanted, settings: Config, work: ShapeWork, owner_id: str
-) -> ExpectedBase:
-    """Return the tensors that the base must contain; those of earlier requests are cached."""
-    image = want.images.image
-    cached = await to_thread.run_sync(get_cached_base, settings, want.architecture, image)
-    if cached is not None:
-        return cached
-    # Heavy work: shapes come from building the network, in turns between owners.
-    return await work.run(owner_id, lambda: load_expected_base(settings, want.architecture, image))
 
 
 @router.get("/v1/bases", response_model=BasePage)

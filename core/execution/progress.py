@@ -80,9 +80,9 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
                 _store_findings(session, claim, event)
                 continue
             # A loss that diverges must still be reported.
-            content = event.dump_content()
+            content: dict[str, Any] = event.dump_content()
             if not _is_finite(content):
-                content = replace_non_finite(content)
+                content = cast(dict[str, Any], replace_non_finite(content))
             if isinstance(event, PhaseEvent | ProgressEvent):
                 newest = _apply_event(newest, type(event).from_json(content))
                 progress_data = content = newest.model_dump(

@@ -15,8 +15,10 @@ from PIL import Image
 from safetensors.torch import save, save_file
 
 from perennial.errors import APIError
+from tests.e2e.adopted import load_version
 from tests.e2e.plain_resnet import MEAN, STD, PlainResNet, prepare, train
 from tests.rest import Json, Rest
+from tools.service import Service
 
 pytestmark = pytest.mark.slow
 
@@ -113,25 +115,26 @@ def send(client: Rest, model: str, archive: bytes) -> Json:
 def stored_bytes(admin: Rest, client: Rest) -> int:
     owner = client.me().owner
     items = admin.get("/v1/usage?limit=200")["items"]
-    return sum(sum(one["bytes"].values()) for one in items if one["owner"] == owner.name)
+    return sum(sum(one["bytes"].values()) for one in items if one["owner"] == owner)
 
 
 def test_version_one_is_the_classifier_that_came(
-    client: Rest, net: PlainResNet, weights: bytes, tmp_path: Path
+    client: Rest, running: Service, net: PlainResNet, weights: bytes, tmp_path: Path
 ) -> None:
     model = adopt(client, "whole", weights)
     assert model["aliases"] == {"latest": 1, "production": 1}
     assert model["base"] == "adopted" and model["recipe"]["method"]["name"] == "lwf"
     pictures = [pixels for label in OLD for pixels in draw(label, 25, 3)]
     with torch.inference_mode():
-        expected = net(prepare(torch.from_numpy(np.stack(pictures))))
+        x = prepare(torch.from_numpy(np.stack(pictures)))
+        expected = net(x)
+        assert torch.equal(load_version(client, running.data_dir, "whole", 1)(x), expected)
     answers = client.predict("whole", [encode(pixels) for pixels in pictures])
     rows = expected.argmax(1).tolist()
     assert [one.label for one in answers.predictions] == [OLD[row] for row in rows]
     sure = expected.softmax(1).max(1).values.tolist()
     found = [one.probability for one in answers.predictions]
     assert found == pytest.approx(sure, abs=1e-5)
-    # The parts have the same bits under the names of a version.
     target = tmp_path / "whole.zip"
     client.download("whole", 1, target)
     assert target.is_file()
@@ -275,3 +278,26 @@ def test_the_client_adopts_from_files_and_removes_what_was_refused(
     assert client.get("/v1/bases")["items"] == []
     (answer,) = client.predict("from-files", [encode(draw("kiwi", 1, 9)[0])]).predictions
     assert answer.label in OLD
+
+
+def test_the_page_brings_a_classifier_and_says_what_is_wrong_with_a_file(
+    client: Rest, weights: bytes
+) -> None:
+    fields = {
+        **{"name": "by-page", "architecture": QUERY["architecture"], "image_size": str(SIDE)},
+        **{"prepared": "named", "config": QUERY["config"], "classes": "\r\n".join(OLD)},
+    }
+
+    def post(body: bytes) -> Any:
+        files = {"file": ("weights.safetensors", body)}
+        return client.http.post("/ui/models/adopt", data=fields, files=files)
+
+    refused = post(weights[:-8])
+    assert refused.status_code == 422 and "the file at" in refused.text
+    assert client.get("/v1/bases")["items"] == []
+    made = post(weights)
+    assert made.status_code == 303
+    page = client.http.get(made.headers["Location"])
+    assert "It came with the model." in page.text and "Nothing has measured it yet" in page.text
+    task = client.http.get(f"{made.headers['Location']}/tasks/1")
+    assert "no training image of them was ever here" in task.text

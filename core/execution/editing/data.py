@@ -115,13 +115,13 @@ def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> Edit
         traces=traces,
         bytes={name: size for name, size in sizes.items() if size},
     )
-    sized = {
+    former = {
         split: path.stat().st_size
         for split, path in (("train", train_path), ("held_out", held_out_path))
         if path is not None
     }
     return EditedData(
-        before.model_copy(update={"bytes": {**sized, "traces": task.traces_bytes or 0}}),
+        before.model_copy(update={"bytes": {**former, "traces": task.traces_bytes or 0}}),
         after,
         new_names,
         train,

@@ -160,7 +160,7 @@ def leave_one_out(features: Tensor, labels: Tensor, k: int, groups: Tensor | Non
     group = group.to(unit.device)
     # Most images are alone in their group: comparing all groups with all would take as long as the
     # product of the features.
-    _, number, sizes = group.unique(return_inverse=True, return_counts=True)
+    _, number, sizes = torch.unique(group, return_inverse=True, return_counts=True)
     has_alike = sizes[number] > 1
     classes = int(labels.max()) + 1
     right: list[Tensor] = []

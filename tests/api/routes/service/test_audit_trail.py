@@ -43,6 +43,7 @@ OF_PAGES = {
     "POST /ui/models/{model}/tasks/{n}/data": "task.delete-data",
     "POST /ui/jobs/{job}/{verb}": "job.cancel, job.pause, job.resume, job.retry",
     "POST /ui/models/new": "model.create",
+    "POST /ui/models/adopt": "base.create, model.create",
     "POST /ui/first": "model.create, task.submit",
     "POST /ui/first/samples": "the same, for each batch of sample pictures",
     "POST /ui/models/{model}/submit": "task.submit",
