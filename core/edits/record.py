@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from core.contract.edit import EditedCell, EditedTask, EditResult, Journal
 from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Result, Task
 from core.edits.listing import forget_class_aliases
-from core.errors import Unavailable
+from core.errors import Invalid
 from core.lineage.standing import Standing, set_standing
 from core.retention.answers import remove_predictions
 
@@ -48,8 +48,10 @@ def record_edit(
         Bytes of the new files.
 
     Raises:
-        Unavailable: a task has changed since its files were read; the job must run again.
+        Invalid: a task or the line has changed since the job began.
     """
+    if model.head != job.parent_version:
+        raise Invalid("The line was moved while the edit was made. Send it again.")
     edit = session.scalars(select(Edit).where(Edit.job_id == job.id).with_for_update()).one()
     until = now + model.training_data_days * DAY_S if result.can_undo else None
     size = 0
@@ -109,7 +111,7 @@ def _lock_task(session: Session, model: Model, before: EditedTask) -> Task:
     query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
     task = session.scalars(query.with_for_update().execution_options(populate_existing=True)).one()
     if describe_task(task) != before.model_copy(update={"bytes": {}}):
-        raise Unavailable(f"Task {task.number} has changed while the edit was prepared.")
+        raise Invalid(f"Task {task.number} has changed while the edit was made. Send it again.")
     return task
 
 

@@ -1,7 +1,9 @@
 """Edits of a model through HTTP: each ends as a model that was sent the corrected batches."""
 
+import io
 import signal
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from perennial.errors import Conflict, Invalid
+from tests.e2e.holder import Holder
 from tests.e2e.small import WEEKS, create, learn, pack
 from tests.rest import Json, Rest
 from tools.service import Service
@@ -254,18 +257,25 @@ def test_a_class_gets_another_name_though_neither_images_nor_features_are_kept(
     assert accuracies(client, name)[4].keys() == {1, 2, 3}
 
 
+def unpack(batch: bytes) -> dict[str, bytes]:
+    """Files of an archive by name."""
+    with zipfile.ZipFile(io.BytesIO(batch)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
 @pytest.mark.parametrize("method", ["auto", "er"])
 def test_older_versions_lose_what_they_hold_of_removed_images_on_request(
     client: Rest, method: str, running: Service
 ) -> None:
-    model = begin(client, METHODS[method], weeks=2)
+    # No other model has these batches, so that nothing else keeps their files.
+    model = begin(client, METHODS[method], weeks=0)
+    for batch in WEEKS[:2]:
+        names = list(files := unpack(batch))
+        learn(client, model, pack({n: files[n] for n in names if n != names[len(method)]}))
     task = client.get(f"/v1/models/{model}/tasks/1/images?split=train&limit=200")
     paths = [image["path"] for image in task["items"] if image["label"] == "0"]
-    folder = paths[0].rpartition("/")[0]
-    made = edit(
-        client, model, [{"remove": {"name": f"{paths[0]}"}}, {"remove": {"name": paths[1]}}]
-    )
-    assert folder and made["images"] == {"relabelled": 0, "removed": 2}
+    made = edit(client, model, [{"remove": {"name": path}} for path in paths[:2]])
+    assert made["images"] == {"relabelled": 0, "removed": 2}
     assert (
         made["undo_until"] is None and made["still_in_versions"] == [1, 2][: 1 + (method == "er")]
     )
@@ -280,6 +290,52 @@ def test_older_versions_lose_what_they_hold_of_removed_images_on_request(
     stored = {file.name for file in (running.data_dir / "store").rglob("*") if file.is_file()}
     assert files["after"]["train"] in stored and files["before"]["train"] not in stored
     learn(client, model, WEEKS[2])
+
+
+def delete_data(client: Rest, model: str) -> None:
+    """Delete the images of a task that the edit changes."""
+    client.call("DELETE", f"/v1/models/{model}/tasks/1/data")
+
+
+def roll_back(client: Rest, model: str) -> None:
+    """Move the line back to a version that was not taught a task of the edit."""
+    client.call("POST", f"/v1/models/{model}/aliases/production/rollback", json={"version": 1})
+
+
+@pytest.mark.parametrize("happens", [delete_data, roll_back])
+def test_an_edit_whose_data_or_line_changes_meanwhile_fails_and_changes_nothing(
+    client: Rest, holder: Holder, happens: Callable[[Rest, str], None]
+) -> None:
+    model = begin(client, METHODS["auto"], weeks=2)
+    path = f"/v1/models/{model}/edits"
+    operations = [{"relabel": {"task": number, "image": 0, "label": "1"}} for number in (1, 2)]
+    holder.arm("edit-finished")
+    sent = client.call("POST", path, json={"operations": operations}).json()
+    worker = holder.wait()
+    with pytest.raises(Conflict, match="Edit 1 is running"):
+        client.call("POST", path, json={"operations": operations})
+    classes = [task["classes"] for task in client.items(f"/v1/models/{model}/tasks")]
+    happens(client, model)
+    worker.resume()
+    end = client.wait(sent["job"])
+    assert end.state == "failed" and end.error is not None and end.error.kind == "data"
+    assert [task["classes"] for task in client.items(f"/v1/models/{model}/tasks")] == classes
+    assert len(client.read_versions(model)) == 3
+    assert client.get(f"{path}/1")["version"] is None
+
+
+def test_a_batch_that_waits_is_learned_after_the_edit(client: Rest, holder: Holder) -> None:
+    model, other = begin(client, METHODS["auto"], weeks=2), begin(client, METHODS["auto"], weeks=2)
+    holder.arm("edit-prepared")
+    body = {"operations": OPERATIONS["merge"]}
+    sent = client.call("POST", f"/v1/models/{model}/edits", json=body).json()
+    worker = holder.wait()
+    job = client.submit(model, WEEKS[2])
+    worker.resume()
+    assert client.wait(sent["job"]).state == client.wait(job).state == "succeeded"
+    edit(client, other, OPERATIONS["merge"])
+    learn(client, other, WEEKS[2])
+    assert describe(client, model) == describe(client, other)
 
 
 DEATHS = [
