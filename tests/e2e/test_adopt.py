@@ -153,6 +153,11 @@ def test_held_out_images_alone_measure_it_and_the_gate_sees_a_loss(
         right = net(prepare(pictures)).argmax(1) == torch.arange(len(OLD)).repeat_interleave(12)
     assert task["n_held_out"] == 48 and task["n_train"] == 0
     assert task["accuracy_now"] == task["accuracy_when_learned"] == right.double().mean().item()
+    assert job["report"]["valid"] is True
+    with pytest.raises(APIError, match="No training image of it was ever here"):
+        client.call("POST", "/v1/models/gated/tasks/1/relearn")
+    with pytest.raises(APIError, match="measured already"):
+        send(client, "gated", pack({"test": {"apple": draw("apple", 3, 7)}}))
     # The same batch again changes nothing.
     again = send(client, "gated", held_out)
     assert again["id"] == job["id"]

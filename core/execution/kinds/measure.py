@@ -95,6 +95,14 @@ def _decode_held_out(work: Work) -> None:
         job = lock_claimed_job(session, work.claim)
         task = _find_task(session, job, lock=True)
         _fill_task(task, made, archive, report["bytes"], digests)
+        found: BatchCheck = {
+            **report,
+            "valid": True,
+            "checked": made.report["checked"],
+            "report": made.report,
+            "n_held_out": made.n_held_out,
+        }
+        job.report = found
         now = work.db.now(session)
         for log_line in batch_lines.describe_decoded(made):
             job_log.add_log_line(session, job.id, log_line, now)
