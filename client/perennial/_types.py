@@ -279,6 +279,9 @@ class AuditData(Shape):
     scenario: str | None = None
     model: str | None = None
     number: int | None = None
+    edit: int | None = None
+    operations: int | None = None
+    tasks: list[int] | None = None
     task: int | None = None
     job: str | None = None
     sha256: str | None = None
@@ -481,6 +484,30 @@ class CheckPicture(Shape):
     before: str
     now: str
     image: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassAlias(Shape):
+    """A class name that batches may still use.
+
+    - `name`: the name in a batch.
+    - `to`: the class that it stands for; null: the class was dropped.
+    - `edit`: number of the edit that replaced it.
+    """
+
+    name: str
+    to: str | None
+    edit: int
+    created_at: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassAliasPage(Shape):
+    """Former class names of a model, by name."""
+
+    items: list[ClassAlias]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -753,6 +780,64 @@ class Duplicate(Shape):
 
     path: str
     same_as: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit(Shape):
+    """An edit.
+
+    - `state`: state of its job.
+    - `version`: the version that it made; null until then.
+    - `images`: counted by its job.
+    - `undo_until`: end of the time in which it can be undone; null if it cannot.
+    - `undone_at`: time at which it was undone.
+    """
+
+    number: int
+    job: str
+    state: str
+    operations: int
+    way: Literal["recompute", "relearn"]
+    tasks: list[int]
+    images: EditedImages
+    parent: int
+    version: int | None
+    reason: str | None
+    created_at: str
+    undo_until: str | None
+    undone_at: str | None
+    warnings: list[str] | None = None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditPlan(Shape):
+    """What an edit would do.
+
+    - `way`: `recompute` adds up kept features again; `relearn` learns again from kept images.
+    - `tasks`: tasks whose data changes.
+    - `learned_again`: tasks that are learned again.
+    - `classes_before`, `classes_after`: numbers of classes.
+    - `can_undo`: false if images are removed.
+    """
+
+    way: Literal["recompute", "relearn"]
+    tasks: list[int]
+    learned_again: list[int]
+    classes_before: int
+    classes_after: int
+    operations: int
+    can_undo: bool
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditedImages(Shape):
+    """Numbers of images that an edit changes; null while it is not known."""
+
+    relabelled: int | None
+    removed: int | None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -2527,12 +2612,13 @@ class StateData(Shape):
 class StoredReading(Shape):
     """Way to read a batch, stored so that its job reads it as the submit did.
 
-    It has the options of the request, and the labels known to the model that decided between two
-    readings.
+    It has the options of the request, the labels known to the model that decided between two
+    readings, and former class names that were read as present ones.
     """
 
     options: dict[str, str] | None = None
     known: list[str] | None = None
+    former_names: dict[str, str | None] | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

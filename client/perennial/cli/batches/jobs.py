@@ -29,7 +29,9 @@ def job_commands() -> None:
 @command("list", job_commands, columns=("job", "kind", "task", "state", "version", "created UTC"))
 @click.option("--model", "-m", metavar="MODEL", help="Only jobs of this model.")
 @state_option("--state", "wanted", JOBS)
-@click.option("--kind", metavar="KIND", help="Only this kind: learn, validate, fetch or export.")
+@click.option(
+    "--kind", metavar="KIND", help="Only this kind: learn, edit, validate, fetch or export."
+)
 @click.option(
     "--limit",
     "-n",
