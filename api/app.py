@@ -39,6 +39,7 @@ from api.limits.rate import Rate
 from api.pages import admin as admin_pages
 from api.pages import adopt as adopt_page
 from api.pages import compare as compare_page
+from api.pages import edits as edits_page
 from api.pages import errors
 from api.pages import first_look as first_look_page
 from api.pages import first_model as first_model_page
@@ -146,6 +147,7 @@ ROUTERS = (
     first_model_page.router,
     model_page.router,
     compare_page.router,
+    edits_page.router,
     task_page.router,
     job_page.router,
     webhooks_page.router,

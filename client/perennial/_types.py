@@ -1617,7 +1617,7 @@ class Memory(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergeOut(Shape):
+class Merge(Shape):
     """After training, weights move on a straight line back to the start, by `weight` or by the rule
     `within`; the other is null.
     """
@@ -2423,7 +2423,7 @@ class Recipe(Shape):
     anytime: bool | None = None
     train_ce: str | None = None
     features: str | None = None
-    merge: MergeOut | None = None
+    merge: Merge | None = None
     rebalance: Rebalance | None = None
     data_report: str | None = None
     precision: str | None = None
@@ -2444,7 +2444,7 @@ class RecipeLanguage(Shape):
     schema: dict[str, Any]
     defaults: Recipe
     olor: Olor
-    merge: MergeOut
+    merge: Merge
     rebalance: Rebalance
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 

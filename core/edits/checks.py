@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from core.contract.responses.task_image import Split
-from core.edits.operations import Merge, Operation, Relabel, Remove
+from core.edits.operations import MergeClasses, Operation, Relabel, Remove
 from core.errors import Invalid, NotFound, WrongState
 
 ImageEdits = dict[int, str | None]
@@ -171,7 +171,7 @@ def _check_class_operations(
     return changed
 
 
-def _list_merged(merge: Merge, place: int) -> list[str]:
+def _list_merged(merge: MergeClasses, place: int) -> list[str]:
     names = list(dict.fromkeys(merge.from_))
     if len(names) != len(merge.from_):
         raise _invalid("A merge names a class twice.", place)

@@ -76,7 +76,7 @@ class Rename(_Strict):
     to: Label
 
 
-class Merge(_Strict):
+class MergeClasses(_Strict):
     """Make one class of several; `into` may be one of them or new."""
 
     from_: Annotated[list[Label], Field(min_length=1, max_length=1000)] = Field(alias="from")
@@ -95,7 +95,7 @@ class Operation(_Strict):
     relabel: Relabel | None = None
     remove: Remove | None = None
     rename: Rename | None = None
-    merge: Merge | None = None
+    merge: MergeClasses | None = None
     drop: Drop | None = None
 
     @model_validator(mode="after")

@@ -14,6 +14,7 @@ from perennial._async.job import AsyncJobHandle
 from perennial._async.resources.accounts import AsyncAudit, AsyncKeys, AsyncUsage
 from perennial._async.resources.aliases import AsyncAliases
 from perennial._async.resources.bases import AsyncArchitectures, AsyncBases, AsyncMethods
+from perennial._async.resources.edits import AsyncClassAliases, AsyncEdits
 from perennial._async.resources.jobs import AsyncJobs
 from perennial._async.resources.models import AsyncMemory, AsyncModels
 from perennial._async.resources.tasks import AsyncTasks, AsyncUploads, Name
@@ -65,6 +66,8 @@ class AsyncPerennial:
         self.jobs = AsyncJobs(self._http)
         self.versions = AsyncVersions(self._http)
         self.aliases = AsyncAliases(self._http)
+        self.edits = AsyncEdits(self._http)
+        self.class_aliases = AsyncClassAliases(self._http)
         self.metrics = AsyncMetrics(self._http)
         self.memory = AsyncMemory(self._http)
         self.webhooks = AsyncWebhooks(self._http)

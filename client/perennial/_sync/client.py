@@ -14,6 +14,7 @@ from perennial._sync.job import JobHandle
 from perennial._sync.resources.accounts import Audit, Keys, Usage
 from perennial._sync.resources.aliases import Aliases
 from perennial._sync.resources.bases import Architectures, Bases, Methods
+from perennial._sync.resources.edits import ClassAliases, Edits
 from perennial._sync.resources.jobs import Jobs
 from perennial._sync.resources.models import Memory, Models
 from perennial._sync.resources.tasks import Tasks, Uploads, Name
@@ -65,6 +66,8 @@ class Perennial:
         self.jobs = Jobs(self._http)
         self.versions = Versions(self._http)
         self.aliases = Aliases(self._http)
+        self.edits = Edits(self._http)
+        self.class_aliases = ClassAliases(self._http)
         self.metrics = Metrics(self._http)
         self.memory = Memory(self._http)
         self.webhooks = Webhooks(self._http)

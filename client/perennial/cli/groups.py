@@ -11,7 +11,7 @@ MEANT = {
     "cat": ("show",),
     "delete": ("rm", "revoke", "delete-data"),
     "del": ("rm", "revoke"),
-    "edit": ("set",),
+    "edit": ("edits", "set"),
     "get": ("show", "list", "download"),
     "info": ("show", "status"),
     "ls": ("list",),

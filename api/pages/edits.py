@@ -1,0 +1,357 @@
+"""`/ui/models/{model}/edits`: what was changed, the plan of a change before its button, and undo.
+
+Also the pages that a change begins on: `…/classes`, and `…/tasks/{n}/images`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, get_args
+from urllib.parse import parse_qsl, urlencode
+
+from anyio import to_thread
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import ValidationError
+from starlette.responses import RedirectResponse, Response
+
+from api.dependencies import Bell, Db, Page, Read, Service, Write
+from api.pages.model import apply_model_change
+from api.pages.parts import forms
+from api.pages.parts.render import render_page, root_of
+from api.routes.edits import Number as EditNumber
+from api.routes.tasks import Number
+from api.schemas.common import ModelPath
+from core.admission.admission import Admission, JobLimits
+from core.contract.edit import EditPlanOut
+from core.contract.responses.model import ModelOut
+from core.contract.responses.task_image import Split
+from core.database.session import Database
+from core.edits import accept, listing, undo
+from core.edits.operations import Operation
+from core.errors import Invalid, PerennialError, WrongState
+from core.models import models
+from core.models.class_counts import count_classes
+from core.requests.actor import Actor
+from core.tasks import task_images, tasks
+
+router = APIRouter(include_in_schema=False)
+
+IMAGES = 48
+"""Images of a page."""
+CLASSES = 200
+"""Classes of a page."""
+MERGED = 40
+"""Classes that a page merges at once."""
+TICKED = "ticked."
+"""Begin of the names of boxes, since each field of a form has a name of its own."""
+What = Literal["relabel", "remove", "rename", "merge", "drop"]
+Label = Annotated[str | None, Query(alias="class", max_length=100, description="Only this class")]
+Text = Annotated[str | None, Query(max_length=10_000, description="Part of a choice")]
+From = Annotated[str | None, Query(max_length=300, description="Cursor of the page before")]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A change as links and forms of the pages write it in a query.
+
+    Attributes:
+        what: the kind of its operations; None: nothing is chosen.
+        task, part, images: images that are relabelled or removed.
+        names: classes that are renamed, merged or dropped.
+        to: the new label or name; "": not chosen yet.
+    """
+
+    what: What | None = None
+    task: int | None = None
+    part: Split = "train"
+    images: list[int] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    to: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """True if it lacks nothing that a person has to choose."""
+        if self.what in ("relabel", "remove"):
+            return bool(self.images) and (self.what == "remove" or bool(self.to))
+        return bool(self.names) and (self.what == "drop" or bool(self.to))
+
+    @property
+    def query(self) -> str:
+        """The choice as a query."""
+        values: dict[str, object] = {"what": self.what or "", "to": self.to}
+        if self.task is not None:
+            values |= {"task": self.task, "part": self.part}
+        if self.images:
+            values["images"] = ",".join(map(str, self.images))
+        if self.names:
+            values["names"] = json.dumps(self.names, ensure_ascii=False)
+        return urlencode(values)
+
+    def build_operations(self) -> list[Operation]:
+        """Return the operations of a complete choice.
+
+        Raises:
+            Invalid: a name or number in it is none.
+        """
+        image: dict[str, Any] = {"task": self.task, "part": self.part}
+        documents: list[dict[str, Any]] = {
+            "relabel": [
+                {"relabel": {**image, "image": one, "label": self.to}} for one in self.images
+            ],
+            "remove": [{"remove": {**image, "image": one}} for one in self.images],
+            "rename": [{"rename": {"from": one, "to": self.to}} for one in self.names],
+            "merge": [{"merge": {"from": self.names, "into": self.to}}],
+            "drop": [{"drop": {"class": one}} for one in self.names],
+            None: [],
+        }[self.what]
+        try:
+            return [Operation.model_validate(one) for one in documents]
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise Invalid(f"This cannot be done so: {first['msg']}.") from None
+
+
+def read_choice(values: Mapping[str, str]) -> Choice:
+    """Return the choice in the values of a query.
+
+    Args:
+        values: `what`, `task`, `part`, `images` (numbers with commas), `name` (one class) or
+            `names` (a JSON list), `to`; each may be missing.
+
+    Raises:
+        Invalid: it has an unknown kind, something that is no number, or too many images.
+    """
+    what, part = values.get("what", ""), values.get("part") or "train"
+    if what not in ("", *get_args(What)):
+        raise Invalid(f"what is one of {', '.join(get_args(What))}.")
+    if part not in get_args(Split):
+        raise Invalid("part is train or held_out.")
+    images = [one for one in values.get("images", "").split(",") if one.strip()]
+    names = _read_names(values)
+    if len(images) > IMAGES or len(names) > MERGED:
+        raise Invalid(f"Choose at most {IMAGES} images or {MERGED} classes at once.")
+    return Choice(
+        what=what or None,  # type: ignore[arg-type]
+        task=forms.read_number(dict(values), "task") if values.get("task") else None,
+        part=part,  # type: ignore[arg-type]
+        images=sorted({forms.read_number({"image": one.strip()}, "image") for one in images}),
+        names=names,
+        to=values.get("to", "").strip(),
+    )
+
+
+def _read_names(values: Mapping[str, str]) -> list[str]:
+    if values.get("name"):
+        return [values["name"]]
+    try:
+        names = json.loads(values.get("names") or "[]")
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise Invalid("names is a list of classes, in JSON.")
+    return list(dict.fromkeys(names))
+
+
+async def _build_choice(
+    what: Text = None,
+    task: Text = None,
+    part: Text = None,
+    images: Text = None,
+    name: Text = None,
+    names: Text = None,
+    to: Text = None,
+) -> Choice:
+    values = {
+        "what": what,
+        "task": task,
+        "part": part,
+        "images": images,
+        "name": name,
+        "names": names,
+        "to": to,
+    }
+    return read_choice({key: value for key, value in values.items() if value is not None})
+
+
+@router.get("/ui/models/{model}/classes")
+def show_classes(request: Request, model: ModelPath, actor: Read, service: Service) -> Response:
+    """Show the classes of a model with forms that change them, and former names."""
+    db = service.db
+    model_response = models.read_model(db, service.catalogue(), actor, model)
+    context = {
+        "model": model_response,
+        "counts": count_classes(db, actor, model_response["id"]),
+        "former": listing.list_class_aliases(db, actor, model_response["id"]),
+        "shown": CLASSES,
+    }
+    return render_page(request, "classes.html", context)
+
+
+@router.post("/ui/models/{model}/classes/forget")
+async def remove_former_name(request: Request, model: ModelPath, actor: Write, db: Db) -> Response:
+    """Remove a former class name."""
+    name = (await forms.read_form(request)).get("name", "")
+    await to_thread.run_sync(listing.remove_class_alias, db, actor, model, name)
+    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}/classes", 303)
+
+
+@router.get("/ui/models/{model}/tasks/{n}/images")
+async def show_images(
+    request: Request,
+    model: ModelPath,
+    n: Number,
+    actor: Read,
+    service: Service,
+    part: Split = "train",
+    label: Label = None,
+    after: From = None,
+) -> Response:
+    """Show the images of a task, with a form that relabels or removes chosen ones."""
+    db, blobs = service.db, service.blobs
+    model_response = await to_thread.run_sync(
+        lambda: models.read_model(db, service.catalogue(), actor, model)
+    )
+    task = await to_thread.run_sync(tasks.read_task, db, actor, model_response["id"], n)
+    label = label or None
+    images, why = None, ""
+    try:
+        found = await to_thread.run_sync(
+            task_images.find_part, db, actor, model_response["id"], n, part
+        )
+
+        def list_images() -> Any:
+            with task_images.guard_reading(db, actor, model_response["id"], found):
+                return task_images.list_images(
+                    blobs, found, label=label, limit=IMAGES, cursor=after
+                )
+
+        images = await service.picture_work.run(actor.owner_id, list_images)
+    except PerennialError as error:
+        if error.status >= 500:
+            raise
+        why = error.detail
+    context = {
+        "model": model_response,
+        "task": task,
+        "part": part,
+        "label": label,
+        "images": images,
+        "why": why,
+        "after": after,
+        "names": await to_thread.run_sync(_list_names, db, actor, model_response["id"]),
+    }
+    return render_page(request, "images.html", context)
+
+
+@router.get("/ui/models/{model}/edits")
+def show_edits(
+    request: Request, model: ModelPath, actor: Read, service: Service, page: Page
+) -> Response:
+    """Show the edits of a model, newest first."""
+    db = service.db
+    model_response = models.read_model(db, service.catalogue(), actor, model)
+    edits = listing.list_edits(db, actor, model_response["id"], page.limit, page.cursor)
+    return render_page(request, "edits.html", {"model": model_response, "edits": edits})
+
+
+@router.get("/ui/models/{model}/edits/plan")
+async def show_plan(
+    request: Request,
+    model: ModelPath,
+    actor: Read,
+    service: Service,
+    choice: Annotated[Choice, Depends(_build_choice)],
+) -> Response:
+    """Show what a choice would change, with the button that changes it."""
+    db = service.db
+    model_response = await to_thread.run_sync(
+        lambda: models.read_model(db, service.catalogue(), actor, model)
+    )
+    plan: EditPlanOut | None = None
+    why = ""
+    if choice.is_complete:
+        try:
+            plan = await to_thread.run_sync(
+                lambda: accept.plan_edit(
+                    service.load_resources(), actor, model_response["id"], choice.build_operations()
+                )
+            )
+        except PerennialError as error:
+            if error.status >= 500:
+                raise
+            why = error.detail
+    context = {
+        "model": model_response,
+        "choice": choice,
+        "plan": plan,
+        "why": why,
+        "names": await to_thread.run_sync(_list_names, db, actor, model_response["id"]),
+    }
+    return render_page(request, "plan.html", context)
+
+
+@router.post("/ui/models/{model}/edits/plan")
+async def choose_several(request: Request, model: ModelPath, actor: Write, db: Db) -> Response:
+    """Show the plan for the images or classes whose boxes are ticked."""
+    inputs = await forms.read_form(request, IMAGES + CLASSES)
+    await to_thread.run_sync(_list_names, db, actor, model)  # another owner's model is not found
+    ticked = [value for name, value in inputs.items() if name.startswith(TICKED)]
+    is_image = inputs.get("what") in ("relabel", "remove")
+    chosen = {"images": ",".join(ticked)} if is_image else {"names": json.dumps(ticked)}
+    choice = read_choice({**inputs, **chosen})
+    where = f"{root_of(request.scope)}/ui/models/{model}/edits/plan?{choice.query}"
+    return RedirectResponse(where, 303)
+
+
+@router.post("/ui/models/{model}/edits")
+async def submit_edit(
+    request: Request, model: ModelPath, actor: Write, service: Service
+) -> Response:
+    """Queue the job of a change whose plan was shown."""
+    inputs = await forms.read_form(request)
+    choice = read_choice(dict(parse_qsl(inputs.get("choice", ""), keep_blank_values=True)))
+    reason = forms.read_reason(inputs)
+    if not choice.is_complete:
+        raise Invalid("Nothing is chosen to be changed.")
+    shown = forms.read_number(inputs, "head")
+
+    def accept_edit() -> str:
+        found: ModelOut = models.read_model(service.db, service.catalogue(), actor, model)
+        # Numbers of images may have changed since the plan was shown.
+        if found["line_head"] != shown:
+            raise WrongState(
+                f"The model goes on from version {found['line_head']} now; the plan was for "
+                f"version {shown}. Look at the plan again."
+            )
+        limits = JobLimits(
+            service.settings.max_open_jobs, Admission.from_settings(service.settings)
+        )
+        edit = accept.accept_edit(
+            service.load_resources(),
+            actor,
+            found["id"],
+            choice.build_operations(),
+            reason,
+            limits,
+        )
+        return edit["job"]
+
+    job = await to_thread.run_sync(accept_edit)
+    service.bell.ring(job)
+    return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{job}", 303)
+
+
+@router.post("/ui/models/{model}/edits/{n}/undo")
+async def undo_edit(
+    request: Request, model: ModelPath, n: EditNumber, actor: Write, db: Db, bell: Bell
+) -> Response:
+    """Undo an edit, and show the model."""
+    reason = forms.read_reason(await forms.read_form(request))
+    return await apply_model_change(
+        request, model, lambda: undo.undo_edit(db, actor, model, n, reason)[1], bell
+    )
+
+
+def _list_names(db: Database, actor: Actor, model: str) -> list[str]:
+    """Return the classes that a field for a label suggests."""
+    return [one.label for one in count_classes(db, actor, model).classes]

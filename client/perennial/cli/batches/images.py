@@ -1,0 +1,109 @@
+"""images: list, relabel, remove."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Literal
+
+import click
+
+from perennial.cli.command import Shell, command
+from perennial.cli.groups import Commands
+from perennial.cli.models.edits import add_sending_options, apply_edit, read_sending
+
+PART = click.option(
+    "--part",
+    type=click.Choice(["train", "held-out"]),
+    default="train",
+    show_default=True,
+    help="Images to learn from, or held-out ones.",
+)
+NUMBER = click.IntRange(min=0)
+Split = Literal["train", "held_out"]
+
+
+@click.group("images", cls=Commands)
+def image_commands() -> None:
+    """List images of a batch, correct their labels, and remove them."""
+
+
+@command("list", image_commands, columns=("image", "label", "path"))
+@click.argument("model")
+@click.argument("task", type=int)
+@PART
+@click.option("--class", "label", metavar="NAME", help="Only this class.")
+@click.option("--limit", "-n", type=click.IntRange(1), help="Largest number of rows.")
+def list_images(
+    shell: Shell, model: str, task: int, part: str, label: str | None, limit: int | None
+) -> None:
+    """List the images of a batch by number, as `relabel` and `remove` take them."""
+    pages = shell.create_client().tasks.images(model, task, split=_read_part(part), label=label)
+    images = list(islice(pages, limit))
+    # An older service does not send the path.
+    paths = [image.to_dict().get("path") for image in images]
+    rows = [(image.index, image.label, path) for image, path in zip(images, paths, strict=True)]
+    shell.print_rows(images, rows, "No image.")
+
+
+@command("relabel", image_commands)
+@click.argument("model")
+@click.argument("task", type=int)
+@click.argument("images", nargs=-1, type=NUMBER, required=True)
+@click.option("--to", "label", required=True, metavar="LABEL", help="The right label.")
+@PART
+@add_sending_options
+def relabel_images(
+    shell: Shell,
+    model: str,
+    task: int,
+    images: tuple[int, ...],
+    label: str,
+    part: str,
+    **values: Any,
+) -> None:
+    """Give images of a batch another label, known or new. IMAGES are numbers of `images list`."""
+    operations = [
+        {"relabel": {"task": task, "image": image, "part": _read_part(part), "label": label}}
+        for image in images
+    ]
+    apply_edit(shell, model, operations, read_sending(values))
+
+
+@command("remove", image_commands)
+@click.argument("model")
+@click.argument("task", type=int, required=False)
+@click.argument("images", nargs=-1, type=NUMBER)
+@click.option(
+    "--path",
+    "patterns",
+    multiple=True,
+    metavar="PATTERN",
+    help="All images of this path, such as 'cat/anna*'; without TASK, of all tasks. Can be repeated.",
+)
+@PART
+@add_sending_options
+def remove_images(
+    shell: Shell,
+    model: str,
+    task: int | None,
+    images: tuple[int, ...],
+    patterns: tuple[str, ...],
+    part: str,
+    **values: Any,
+) -> None:
+    """Remove images, by their numbers in a batch or by path. This cannot be undone.
+
+    A path finds images to learn from and held-out ones.
+    """
+    if not images and not patterns:
+        raise click.UsageError("Say numbers of images, or --path PATTERN.")
+    scope = {} if task is None else {"task": task}
+    operations: list[dict[str, Any]] = [
+        {"remove": {**scope, "image": image, "part": _read_part(part)}} for image in images
+    ]
+    operations += [{"remove": {**scope, "name": pattern}} for pattern in patterns]
+    apply_edit(shell, model, operations, read_sending(values))
+
+
+def _read_part(part: str) -> Split:
+    return "train" if part == "train" else "held_out"

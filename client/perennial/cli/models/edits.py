@@ -1,0 +1,234 @@
+"""edits: list, show, undo; and the way of every command that edits a model: show, ask, send, wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from perennial import words
+from perennial.cli.batches.following import describe_coming_back, print_outcome, wait_for_job
+from perennial.cli.command import REASON, SECONDS, Shell, command
+from perennial.cli.groups import Commands
+from perennial.cli.output import (
+    Cell,
+    confirm,
+    format_short_time,
+    format_time,
+    print_document,
+    print_fields,
+    print_notice,
+    print_text,
+)
+from perennial.guard import shell_word
+from perennial.text import one_line
+from perennial.types import Edit, EditPlan
+
+if TYPE_CHECKING:
+    from perennial import Perennial
+
+Work = TypeVar("Work", bound=Callable[..., Any])
+WAYS = {
+    "recompute": "kept features are added up again, no image is needed",
+    "relearn": "tasks are learned again from their kept images",
+}
+"""Meaning of each way."""
+SHOWN_TASKS = 20
+"""Numbers of tasks that a sentence lists."""
+
+
+@click.group("edits", cls=Commands)
+def edit_commands() -> None:
+    """List, show and undo edits of a model: changed labels, images and classes."""
+
+
+@dataclass(frozen=True)
+class Sending:
+    """Options that all commands share which edit a model."""
+
+    reason: str | None
+    is_confirmed: bool
+    is_detached: bool
+    timeout: float | None
+
+
+def add_sending_options(work: Work) -> Work:
+    """Add the options of `Sending` to a command, which gets them as keyword arguments."""
+    for option in (
+        click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Longest time to wait."),
+        click.option("--detach", "-d", is_flag=True, help="Do not wait for the job."),
+        click.option("--yes", "-y", is_flag=True, help="Do not ask."),
+        REASON,
+    ):
+        work = option(work)
+    return work
+
+
+def read_sending(values: Mapping[str, Any]) -> Sending:
+    """Return the values of the options that `add_sending_options` added."""
+    return Sending(values["reason"], values["yes"], values["detach"], values["timeout"])
+
+
+def apply_edit(
+    shell: Shell, model: str, operations: Sequence[Mapping[str, Any]], sending: Sending
+) -> None:
+    """Show what operations would change, ask, send them as an edit, and report its version.
+
+    Raises:
+        PerennialError: the person declined, or the service refused.
+        JobEnded: the job did not end as it should.
+    """
+    client = shell.create_client()
+    plan = client.edits.plan(model, operations)
+    if not (shell.is_json and sending.is_confirmed):
+        for text in describe_plan(plan):
+            print_notice(text)
+    if not sending.is_confirmed:
+        confirm(f"Edit {model} so")
+    edit = client.edits.create(model, operations, reason=sending.reason)
+    if sending.is_detached:
+        shell.print_result(edit, lambda: print_text(describe_coming_back(edit.job).strip()))
+        return
+    _follow_edit(shell, client, model, edit, sending.timeout)
+
+
+def describe_plan(plan: EditPlan) -> list[str]:
+    """Return what an edit would do, in sentences."""
+    again = "" if plan.way == "recompute" else f" Learned again: {_name_tasks(plan.learned_again)}."
+    lines = [
+        f"It changes the data of {_name_tasks(plan.tasks)}, by {plan.operations:,} "
+        f"operation{'' if plan.operations == 1 else 's'}.",
+        f"Way: {plan.way}; {WAYS.get(plan.way, 'the service knows it')}.{again}",
+        f"Classes: {plan.classes_before:,} before, {plan.classes_after:,} after.",
+        "It can be undone later, as long as no later task was learned on it."
+        if plan.can_undo
+        else "It cannot be undone: images that it removes are not restored.",
+    ]
+    return [one_line(line) for line in lines]
+
+
+def _name_tasks(numbers: Sequence[int]) -> str:
+    listed = ", ".join(str(number) for number in numbers[:SHOWN_TASKS])
+    more = f" and {len(numbers) - SHOWN_TASKS} more" if len(numbers) > SHOWN_TASKS else ""
+    return f"task{'' if len(numbers) == 1 else 's'} {listed}{more}"
+
+
+def _follow_edit(
+    shell: Shell, client: Perennial, model: str, sent: Edit, timeout: float | None
+) -> None:
+    """Wait for the job of an edit, then print its result."""
+    handle = client.job(sent.job)
+    job = wait_for_job(shell, handle, timeout)
+    for warning in job.warnings:
+        print_notice(f"warning: {words.replace_task_requests(warning, model, job.task)}")
+    edit = client.edits.retrieve(model, sent.number)
+    if shell.is_json:
+        print_document(edit)
+    error = handle.ending(job)
+    if error is not None:
+        if edit.version is not None and edit.undo_until is not None:
+            error.add_note(f"To take the edit back: {_format_undo(model, edit)}")
+        raise error
+    if not shell.is_json:
+        print_outcome(client, job, None)
+        for text in _describe_end(model, edit):
+            print_text(text)
+
+
+def _describe_end(model: str, edit: Edit) -> list[str]:
+    images = edit.images
+    counts = f"Edit {edit.number}: {images.relabelled or 0:,} images have another label, and"
+    lines = [f"{counts} {images.removed or 0:,} are removed."]
+    if edit.undo_until is None:
+        return [*lines, "It cannot be undone."]
+    until = format_time(edit.undo_until)
+    return [*lines, f"To undo it, until {until}:\n  {_format_undo(model, edit)}"]
+
+
+def _format_undo(model: str, edit: Edit) -> str:
+    return f"perennial edits undo {shell_word(model)} {edit.number}"
+
+
+def describe_state(edit: Edit) -> str:
+    """Return the state of an edit in a word: that of its job, or undone."""
+    return edit.state if edit.undone_at is None else "undone"
+
+
+@command(
+    "list",
+    edit_commands,
+    columns=(
+        *("edit", "state", "version", "way", "tasks", "relabelled", "removed"),
+        *("created UTC", "reason"),
+    ),
+)
+@click.argument("model")
+def list_edits(shell: Shell, model: str) -> None:
+    """List the edits of a model, newest first."""
+    edits = list(shell.create_client().edits.list(model))
+    rows = [
+        (
+            *(one.number, describe_state(one), one.version, one.way),
+            ", ".join(str(task) for task in one.tasks),
+            *(one.images.relabelled, one.images.removed),
+            *(format_short_time(one.created_at), one.reason),
+        )
+        for one in edits
+    ]
+    shell.print_rows(edits, rows, "No edit.")
+
+
+@command("show", edit_commands)
+@click.argument("model")
+@click.argument("edit", type=int)
+def show_edit(shell: Shell, model: str, edit: int) -> None:
+    """Show one edit: its job and version, what it changed, and until when it can be undone."""
+    details = shell.create_client().edits.retrieve(model, edit)
+    shell.print_result(details, lambda: _print_edit(details))
+
+
+def _print_edit(edit: Edit) -> None:
+    rows: list[tuple[str, Cell]] = [
+        ("edit", edit.number),
+        ("state", describe_state(edit)),
+        ("job", edit.job),
+        ("version", edit.version),
+        ("made from version", edit.parent),
+        ("operations", edit.operations),
+        ("way", edit.way),
+        ("tasks", ", ".join(str(task) for task in edit.tasks)),
+        ("images with another label", edit.images.relabelled),
+        ("images removed", edit.images.removed),
+        ("reason", edit.reason),
+        ("created", format_time(edit.created_at)),
+        ("can be undone until", format_time(edit.undo_until)),
+        ("undone", format_time(edit.undone_at)),
+    ]
+    print_fields(rows)
+    for warning in edit.warnings or []:
+        print_text(f"warning: {words.replace_by_commands(warning)}")
+
+
+@command("undo", edit_commands)
+@click.argument("model")
+@click.argument("edit", type=int)
+@REASON
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def undo_edit(shell: Shell, model: str, edit: int, reason: str | None, yes: bool) -> None:
+    """Go back to the version before an edit, and restore its labels."""
+    client = shell.create_client()
+    if not yes:
+        made = client.edits.retrieve(model, edit)
+        confirm(f"Go back to version {made.parent} of {model}, with the labels before edit {edit}")
+    undone = client.edits.undo(model, edit, reason=reason)
+    shell.print_result(undone, lambda: _print_undone(client, model, undone))
+
+
+def _print_undone(client: Perennial, model: str, edit: Edit) -> None:
+    aliases = client.models.retrieve(model).aliases
+    print_text(
+        f"Edit {edit.number} is undone: its labels are as before. {model} goes on from version "
+        f"{edit.parent}; production is at version {aliases.get('production')}."
+    )

@@ -1,0 +1,170 @@
+"""Edits through the client and the command line, with a real service; and answers that are lost."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from small_batches import SMALL, teach_once
+from stub import Asked, Said, client_of, problem
+
+from perennial import AsyncPerennial, Conflict, NotFound, Perennial, ServiceUnreachable, types
+from perennial.cli.main import run
+from tools import service
+
+pytestmark = pytest.mark.timeout(400)
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def logged_in(running: service.Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERENNIAL_URL", running.url)
+    monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
+
+
+@pytest.fixture
+def model(client: Perennial, archives: list[bytes]) -> str:
+    """A model with one version, of the classes 0 and 1, and perhaps edits of another test."""
+    return teach_once(client, "edited", archives[0])
+
+
+def print_json(capsys: Output, *arguments: str) -> Any:
+    capsys.readouterr()
+    assert run([*arguments, "--json"]) == 0, capsys.readouterr()
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_label_is_corrected_and_the_correction_is_undone(
+    client: Perennial, model: str, running: service.Service
+) -> None:
+    image = next(iter(client.tasks.images(model, 1, split="train", label="1")))
+    operations = [{"relabel": {"task": 1, "image": image.index, "label": "0"}}]
+    plan = client.edits.plan(model, operations)
+    assert (plan.way, plan.tasks, plan.can_undo) == ("relearn", [1], True)
+    edit = client.edits.create(model, operations, reason="it is a 0")
+    made = client.edits.wait(model, edit.number, 120)
+    assert (made.state, made.images.relabelled, made.reason) == ("succeeded", 1, "it is a 0")
+    corrected = client.tasks.images(model, 1, split="train", label="0")
+    assert image.index in {one.index for one in corrected}
+
+    async def undo() -> types.Edit:
+        async with AsyncPerennial(running.key, base_url=running.url) as other:
+            await other.edits.undo(model, edit.number)
+            return await other.edits.undo(model, edit.number)  # repeating it changes nothing
+
+    assert asyncio.run(undo()).undone_at is not None
+    assert client.models.retrieve(model).line_head == made.parent
+    assert next(iter(client.edits.list(model))).number == edit.number
+
+
+def test_a_former_class_name_is_listed_and_removed(client: Perennial, model: str) -> None:
+    edit = client.edits.create(model, [{"rename": {"from": "1", "to": "one"}}])
+    with pytest.raises(Conflict, match=rf"Edit {edit.number} is "):
+        client.edits.create(model, [{"rename": {"from": "0", "to": "zero"}}])
+    client.edits.wait(model, edit.number, 120)
+    assert [(one.name, one.to) for one in client.class_aliases.list(model)] == [("1", "one")]
+    client.class_aliases.delete(model, "1")
+    assert client.class_aliases.list(model) == []
+    with pytest.raises(NotFound):
+        client.class_aliases.delete(model, "1")
+    client.edits.undo(model, edit.number)
+
+
+def test_the_command_line_shows_a_plan_asks_sends_and_says_how_to_undo(
+    client: Perennial, model: str, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = next(iter(client.edits.list(model)), None)
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    assert run(["classes", "rename", model, "0", "zero"]) == 1
+    out, told = capsys.readouterr()
+    assert out == "" and "Way: relearn; " in told and "Classes: 2 before, 2 after." in told
+    assert "It can be undone later" in told and "Nothing was done." in told
+    assert next(iter(client.edits.list(model)), None) == newest
+    assert run(["classes", "rename", model, "0", "zero", "--yes", "--reason", "words"]) == 0
+    out, _ = capsys.readouterr()
+    edit = next(iter(client.edits.list(model)))
+    assert f"Version {edit.version} of edited is published, and in production." in out
+    assert f"  perennial edits undo edited {edit.number}" in out
+    listed = {row["class"]: row for row in print_json(capsys, "classes", "list", model)}
+    assert listed.keys() == {"zero", "1"} and listed["zero"]["tasks"] == [1]
+    assert print_json(capsys, "classes", "aliases", model)[0]["name"] == "0"
+    assert print_json(capsys, "edits", "show", model, str(edit.number))["reason"] == "words"
+    assert run(["edits", "undo", model, str(edit.number), "--yes"]) == 0
+    assert f"Edit {edit.number} is undone" in capsys.readouterr().out
+    assert run(["edits", "list", model, "--columns", "state,reason"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "undone\twords"
+
+
+def test_images_are_listed_removed_and_not_brought_back(
+    client: Perennial, archives: list[bytes], capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.models.create("forgets", **SMALL)
+    client.submit("forgets", archives[0]).wait(120)
+    listed = print_json(capsys, "images", "list", "forgets", "1", "--class", "1", "-n", "2")
+    assert [one["label"] for one in listed] == ["1", "1"]
+    numbers = [str(one["index"]) for one in listed]
+    asked: list[str] = []
+    monkeypatch.setattr("click.confirm", lambda text, **_: asked.append(text) or True)
+    assert run(["images", "remove", "forgets", "1", *numbers]) == 0
+    out, told = capsys.readouterr()
+    assert "It cannot be undone: images that it removes are not restored." in told
+    assert len(asked) == 1 and "2 are removed" in out
+    assert run(["edits", "undo", "forgets", "1", "--yes"]) == 1
+    assert "nothing is kept to restore them" in capsys.readouterr().err
+    assert run(["images", "relabel", "forgets", "1", "999", "--to", "0", "--yes"]) == 3
+    assert run(["images", "remove", "forgets", "1"]) == 2
+
+
+EDIT = {
+    "number": 2,
+    "job": "job_2",
+    "state": "queued",
+    "operations": 1,
+    "way": "relearn",
+    "tasks": [1],
+    "images": {"relabelled": None, "removed": None},
+    "parent": 1,
+    "version": None,
+    "reason": "once",
+    "created_at": "2026-11-29T06:00:00Z",
+    "undo_until": None,
+    "undone_at": None,
+}
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize("arrives", [True, False])
+def test_an_edit_whose_answer_is_lost_is_sent_once_and_looked_for(arrives: bool) -> None:
+    edits = [{**EDIT, "number": 1, "reason": "before"}]
+
+    def answer(asked: Asked) -> Said:
+        if asked.method == "POST":
+            if arrives:
+                edits.insert(0, EDIT)
+            return Said(202, EDIT, cut=20)
+        return Said(200, {"items": edits, "next_cursor": None})
+
+    operations = [{"drop": {"class": "hat"}}]
+    with client_of(answer) as (stub, client):
+        if arrives:
+            assert client.edits.create("hats", operations, reason="once").number == 2
+        else:
+            with pytest.raises(ServiceUnreachable) as caught:
+                client.edits.create("hats", operations, reason="once")
+            assert "The model has no such edit." in caught.value.__notes__[0]
+        assert [one.method for one in stub.asked].count("POST") == 1
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_a_second_edit_is_refused_with_the_job_of_the_open_one() -> None:
+    refusal = "Edit 1 is running: wait for its job job_1, or cancel it."
+
+    def answer(asked: Asked) -> Said:
+        if asked.method == "POST":
+            return problem(409, "wrong-state", refusal)
+        return Said(200, {"items": [], "next_cursor": None})
+
+    with client_of(answer) as (stub, client):
+        with pytest.raises(Conflict, match=r"Edit 1 is running"):
+            client.edits.create("hats", [{"drop": {"class": "hat"}}])
+        assert [one.method for one in stub.asked].count("POST") == 1
