@@ -45,7 +45,7 @@ ROOMS = {
     "core.bases.hub": "core contract files ingest learning network packaged processes",
     "core.admission": "core bases contract database lineage recipe requests",
     "core.versions": (
-        "core contract database export jobs lineage requests retention statistics storage usage"
+        "core contract database export files jobs lineage requests retention statistics storage usage"
     ),
     "core.tasks": (
         "core admission bases contract database ingest jobs lineage recipe requests "
