@@ -311,7 +311,8 @@ def test_the_page_brings_a_classifier_and_says_what_is_wrong_with_a_file(
 
     def post(body: bytes) -> Any:
         files = {"file": ("weights.safetensors", body)}
-        return client.http.post("/ui/models/adopt", data=fields, files=files)
+        origin = {"Origin": str(client.http.base_url).rstrip("/")}
+        return client.http.post("/ui/models/adopt", data=fields, files=files, headers=origin)
 
     refused = post(weights[:-8])
     assert refused.status_code == 422 and "the file at" in refused.text
