@@ -37,6 +37,7 @@ from api.limits.heavy_work import HeavyWork
 from api.limits.predict_limits import PredictLimits
 from api.limits.rate import Rate
 from api.pages import admin as admin_pages
+from api.pages import adopt as adopt_page
 from api.pages import compare as compare_page
 from api.pages import edits as edits_page
 from api.pages import errors
@@ -137,6 +138,7 @@ ROUTERS = (
     models_page.router,
     # Before the page of a model, whose path would take `new` for a model's name.
     new_model_page.router,
+    adopt_page.router,
     checks_page.router,
     rebase_page.router,
     predict_page.router,

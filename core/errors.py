@@ -204,6 +204,10 @@ class ArchiveInvalid(PerennialError):
     code, title, status = "archive-invalid", "Archive unusable", 422
 
 
+class OnlyHeldOut(ArchiveInvalid):
+    """An archive with held-out images alone, where nothing waits for them."""
+
+
 class ArchiveHostile(PerennialError):
     """An archive that attacks its reader.
 

@@ -21,7 +21,7 @@ The marker `services`
     start it. Under `CI=true` nothing is left out: there they fail.
 
 `tests/plugins/` holds the marker, the databases, the certificates and compiled SQL that are kept
-between tests, the order of files and the tables of durations.
+between tests, the order of files, the tables of durations and the end of services.
 
 Other rules for all tests: settings of the developer's own service (`PERENNIAL_…`, except
 `PERENNIAL_TEST_…`) do not reach them; a model that names no base starts from the small one
@@ -72,6 +72,7 @@ pytest_plugins = [
     "tests.plugins.compiled_statements",
     "tests.plugins.file_order",
     "tests.plugins.durations",
+    "tests.plugins.endings",
 ]
 LOG_SHOWN_BYTES = 6000
 

@@ -45,7 +45,7 @@ ROOMS = {
     "core.bases.hub": "core contract files ingest learning network packaged processes",
     "core.admission": "core bases contract database lineage recipe requests",
     "core.versions": (
-        "core contract database export jobs lineage requests retention statistics storage usage"
+        "core contract database export files jobs lineage requests retention statistics storage usage"
     ),
     "core.tasks": (
         "core admission bases contract database ingest jobs lineage recipe requests "
@@ -66,7 +66,7 @@ ROOMS = {
         "models packaged recipe requests retention statistics storage usage"
     ),
     "core.edits": (
-        "core admission contract database ingest jobs lineage requests storage text usage"
+        "core admission contract database ingest jobs lineage requests retention storage text usage"
     ),
     "core.execution": (
         "core bases bases.hub contract database edits export files ingest jobs lineage "

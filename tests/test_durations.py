@@ -1,7 +1,15 @@
-"""The tables of durations at the end of a run, and the files that begin early for what they say."""
+"""The tables of durations at the end of a run, the files that begin early for what they say, and
+how services end.
+"""
+
+import subprocess
+import sys
+
+import psutil
 
 from tests.plugins.durations import describe_durations
-from tests.plugins.file_order import LONGEST_FIRST, TESTS
+from tests.plugins.endings import end_services
+from tests.plugins.file_order import LONGEST_FIRST, SHARED, TESTS
 
 
 def test_durations_are_summed_by_folder_and_long_files_are_named() -> None:
@@ -22,3 +30,20 @@ def test_durations_are_summed_by_folder_and_long_files_are_named() -> None:
 
 def test_every_file_that_begins_early_exists() -> None:
     assert [name for name in LONGEST_FIRST if not (TESTS / name).is_file()] == []
+
+
+def test_each_start_of_a_group_has_files_and_each_group_one_that_begins_early() -> None:
+    files = [path.relative_to(TESTS.parent).as_posix() for path in TESTS.rglob("test_*.py")]
+    starts = [start for group in SHARED for start in group]
+    assert [start for start in starts if not any(file.startswith(start) for file in files)] == []
+    early = [f"tests/{name}" for name in LONGEST_FIRST]
+    assert [group for group in SHARED if not any(file.startswith(group) for file in early)] == []
+
+
+def test_of_the_children_of_a_run_the_launchers_are_asked_to_end() -> None:
+    stay = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with subprocess.Popen([*stay, "worker.launcher"]) as launcher, subprocess.Popen(stay) as other:
+        end_services([psutil.Process(launcher.pid), psutil.Process(other.pid)])
+        assert launcher.wait(60) < 0
+        assert other.poll() is None
+        other.kill()

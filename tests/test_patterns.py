@@ -20,6 +20,7 @@ OF_STARTS = {
     "_BODY",
     "_DRIVE",
     "_IN_NAMES",
+    "_ITEM",
     "_REFUSED",
     "_SCHEME_START",
     "_SELECTOR",

@@ -52,6 +52,7 @@ def serve(
     browser: bool | None,
 ) -> int:
     """Run the service: API and worker on one console, until Ctrl-C."""
+    _require_platform()
     if demo:
         return _serve_demo(host, port, data_dir, reset, browser)
     if reset or browser is not None:
@@ -243,6 +244,7 @@ def compare_methods(
     batch alone, full retraining, and Perennial. All are measured on the same held-out images. The
     command first prints an estimate of the time.
     """
+    _require_platform()
     from tools.compare_methods.base import BASES
     from tools.compare_methods.comparison import Options, run_comparison
     from tools.compare_methods.errors import CannotCompare
@@ -291,7 +293,15 @@ def _report_errors() -> Iterator[None]:
         raise click.ClickException(error.detail) from error
 
 
+def _require_platform() -> None:
+    """End with a sentence on a system without the service, before a module that it lacks is loaded."""
+    from core.platforms import require_platform
+
+    require_platform()
+
+
 def _run_housekeeping(*arguments: str) -> int:
+    _require_platform()
     from tools import housekeeping
 
     return housekeeping.main(arguments)

@@ -77,7 +77,7 @@ async def _serve_guide(request: Request) -> Response:
 
 def accepts_gzip(accepted: str) -> bool:
     """Return True if `Accept-Encoding` allows gzip."""
-    return re.search(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))", accepted) is not None
+    return re.search(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|\Z))", accepted) is not None
 
 
 def _read_file(path: Path) -> tuple[str, bytes, bytes | None]:

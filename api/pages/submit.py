@@ -36,6 +36,7 @@ from core.ingest.readers.registry import FORMATS
 from core.ingest.rules.options import OPTIONS
 from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.models import models
+from core.tasks.held_out_batch import submit_batch
 from core.text import characters
 from core.uploads import whole_uploads
 
@@ -222,7 +223,7 @@ async def _submit_file(
         return _render_form(
             request, _Shown(model, form, report=await to_thread.run_sync(submission.preview))
         )
-    result = await to_thread.run_sync(submission.submit)
+    result = await to_thread.run_sync(submit_batch, submission)
     if result.is_new:
         order.bell.ring(result.job)
     return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{result.job}", 303)

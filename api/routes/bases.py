@@ -1,6 +1,5 @@
 """Routes for bases: weights that models may start from."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from anyio import to_thread
@@ -10,8 +9,6 @@ from pydantic import JsonValue
 from api.answers import json_answer
 from api.dependencies import (
     BlobStore,
-    CatalogueOf,
-    Config,
     Db,
     Page,
     Read,
@@ -24,25 +21,25 @@ from api.problems import problem_responses
 from api.uploads.body import Received
 from api.uploads.head import Terms
 from api.uploads.upload import Upload, make_upload_dependency
-from core.admission.admission import Admission
+from api.uploads.weights import AskedBase, load_expected, parse_classes, resolve_base
 from core.bases import bases
-from core.bases.expected_base import get_cached_base, load_expected_base
-from core.contract.base import ExpectedBase
-from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.base import BaseOut, BasePage
-from core.errors import BaseInvalid
-from core.recipe.base_images import BaseConfig, Preset, parse_image_config
-from core.recipe.images import Images
+from core.recipe.base_images import Preset, parse_image_config
 from core.requests import idempotency
 from core.usage import quota
 
 router = make_router("bases")
 
 MAX_BYTES = 8 << 30
+MAX_CLASSES_CHARS = 16_000
+"""Longest list of classes in a query; that of a form may have 64 KiB (`api.uploads.form`)."""
 BasePath = Annotated[str, Path(description="Id of the base", max_length=40)]
 WEIGHTS = Terms(
     "POST /v1/bases",
-    media_types=frozenset({"application/safetensors", "application/octet-stream", None}),
+    fields=("classes",),
+    media_types=frozenset(
+        {"application/safetensors", "application/octet-stream", "multipart/form-data", None}
+    ),
     not_taken="Send a base as application/safetensors.",
 )
 _binary: JsonValue = {"schema": {"type": "string", "format": "binary"}}
@@ -50,26 +47,23 @@ _upload: dict[str, JsonValue] = {
     "requestBody": {
         "required": True,
         "description": "A backbone's state dict as a safetensors file.",
-        "content": {"application/safetensors": _binary, "application/octet-stream": _binary},
+        "content": {
+            "application/safetensors": _binary,
+            "application/octet-stream": _binary,
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "file": {"type": "string", "format": "binary"},
+                        "classes": {"type": "string", "description": "As the parameter `classes`"},
+                    },
+                    "required": ["file"],
+                    "additionalProperties": False,
+                }
+            },
+        },
     }
 }
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The properties of a base in its request.
-
-    Attributes:
-        architecture: a name or JSON.
-        image_size: pixels per side.
-        channels: 1 or 3.
-        config: preparation of its images.
-    """
-
-    architecture: str
-    image_size: int | None
-    channels: int | None
-    config: BaseConfig
 
 
 async def _parse_query(
@@ -101,8 +95,19 @@ async def _parse_query(
         Preset | None,
         Query(description="imagenet: mean and std of ImageNet, for weights of torchvision"),
     ] = None,
-) -> Asked:
-    return Asked(architecture, image_size, channels, parse_image_config(config, preset))
+    classes: Annotated[
+        str | None,
+        Query(
+            description="The file is a whole classifier, and these are the names of its outputs in "
+            "order: one a line, a JSON list, or a JSON object of rows and names. A long list "
+            "travels as the field `classes` of a form",
+            max_length=MAX_CLASSES_CHARS,
+        ),
+    ] = None,
+) -> AskedBase:
+    return AskedBase(
+        architecture, image_size, channels, parse_image_config(config, preset), classes
+    )
 
 
 @router.post(
@@ -113,7 +118,7 @@ async def _parse_query(
     openapi_extra=_upload,
 )
 async def create(
-    asked: Annotated[Asked, Depends(_parse_query)],
+    asked: Annotated[AskedBase, Depends(_parse_query)],
     actor: Write,
     upload: Annotated[Upload, Depends(make_upload_dependency(WEIGHTS))],
     service: Service,
@@ -122,7 +127,8 @@ async def create(
     """Upload a base; its header is checked before anything else.
 
     A file whose stem, patch size or channels differ from the architecture is refused with `fits`:
-    the query, architecture and image that it fits.
+    the query, architecture and image that it fits. With `classes`, the file keeps its head, and a
+    model that starts from the base adopts the classifier.
     """
     db, settings, catalogue = service.db, service.settings, service.catalogue
     head = upload.check_head(min(MAX_BYTES, settings.max_body_bytes))
@@ -132,13 +138,12 @@ async def create(
 
     with upload.take_place():
         # Before the upload, so that an impossible architecture costs no transfer.
-        expected_use = await to_thread.run_sync(
-            _resolve_architecture, asked, head.length, catalogue, settings
-        )
-        expected = await _load_expected(expected_use, settings, work, actor.owner_id)
+        wanted = await to_thread.run_sync(resolve_base, asked, head.length, catalogue, settings)
+        expected = await load_expected(wanted, settings, work, actor.owner_id)
 
         async def store_base(file: Received, repeat: idempotency.Request | None) -> Response:
-            network = bases.Network(**vars(expected_use), expected=expected)
+            classes = parse_classes(asked, file, settings)
+            network = bases.Network(**vars(wanted), expected=expected, classes=classes)
             resources = await to_thread.run_sync(service.load_resources)
             base_response = await to_thread.run_sync(
                 bases.create_base, resources, settings, actor, network, file.path, repeat
@@ -146,46 +151,6 @@ async def create(
             return json_answer(base_response, 201, {"Location": f"/v1/bases/{base_response['id']}"})
 
         return await upload.receive_and_commit(head, require_room, store_base)
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """The complete architecture and images that a base is for, and the architecture's family."""
-
-    architecture: ArchitectureChoice
-    images: Images
-    family: str
-
-
-def _resolve_architecture(
-    asked: Asked, length: int | None, catalogue: CatalogueOf, settings: Config
-) -> _Wanted:
-    """Return the complete architecture and images; the first use of the catalogue may take seconds.
-
-    Raises:
-        Invalid, JobTooLarge: there is no such architecture, or it is too large.
-        BaseInvalid: the body is empty.
-    """
-    catalogue_value = catalogue()
-    resolved, images = bases.parse_architecture(
-        catalogue_value, asked.architecture, asked.image_size, asked.channels, asked.config
-    )
-    Admission.from_settings(settings).check_network(catalogue_value, resolved, images.image)
-    if length == 0:
-        raise BaseInvalid("The body is empty; a base is a safetensors file.")
-    return _Wanted(resolved, images, catalogue_value["architectures"][resolved["name"]]["family"])
-
-
-async def _load_expected(
-    want: _Wanted, settings: Config, work: ShapeWork, owner_id: str
-) -> ExpectedBase:
-    """Return the tensors that the base must contain; those of earlier requests are cached."""
-    image = want.images.image
-    cached = await to_thread.run_sync(get_cached_base, settings, want.architecture, image)
-    if cached is not None:
-        return cached
-    # Heavy work: shapes come from building the network, in turns between owners.
-    return await work.run(owner_id, lambda: load_expected_base(settings, want.architecture, image))
 
 
 @router.get("/v1/bases", response_model=BasePage)

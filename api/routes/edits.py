@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Response
 
 from api.answers import json_answer
-from api.dependencies import Bell, Db, Page, Read, Service, Write
+from api.dependencies import Bell, BlobStore, Db, Page, Read, Service, Write
 from api.description.described import make_router
 from api.problems import problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.edits import EditIn, UndoIn
 from core.admission.admission import Admission, JobLimits
 from core.contract.edit import ClassAliasPage, EditOut, EditPage, EditPlanOut
-from core.edits import accept, listing, undo
+from core.edits import accept, listing, purge, undo
 
 router = make_router("edits")
 
@@ -74,6 +74,19 @@ def undo_edit(
     if job is not None:
         bell.ring(job)  # its turn may have come
     return json_answer(edit)
+
+
+@router.post(
+    "/v1/models/{model}/edits/{n}/purge",
+    response_model=EditOut,
+    responses=problem_responses(409),
+    name="Purge what an edit removed",
+)
+def purge_edit(model: ModelPath, n: Number, actor: Write, db: Db, blobs: BlobStore) -> Response:
+    """Delete from older versions the features and stored images of the tasks from which an edit
+    removed images.
+    """
+    return json_answer(purge.purge_edit(db, blobs, actor, model, n))
 
 
 @router.get(

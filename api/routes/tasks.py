@@ -47,7 +47,7 @@ from core.ingest.limits import Limits
 from core.ingest.readers.registry import UPLOAD_TYPES
 from core.ingest.sniff import detect_format
 from core.requests import idempotency
-from core.tasks import settling, submission, tasks, validations
+from core.tasks import held_out_batch, settling, submission, tasks, validations
 from core.tasks.sent_batch import Done
 from core.uploads import whole_uploads
 from core.uploads.whole_uploads import Whole
@@ -224,7 +224,7 @@ async def _validate_or_submit_file(
     if order.request.validate == "full":
         validation = await to_thread.run_sync(validations.begin_validation, batch_submission)
         return _answer_accepted(validation, validation.response, order.bell)
-    result = await to_thread.run_sync(batch_submission.submit)
+    result = await to_thread.run_sync(held_out_batch.submit_batch, batch_submission)
     return _answer_accepted(result, result.response["job"], order.bell)
 
 

@@ -3,7 +3,7 @@ make.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Literal
 
@@ -16,7 +16,7 @@ from core.admission.admission import Admission
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy
 from core.edits.listing import read_former_names as read_former_names_of
-from core.errors import Invalid, InvalidRecipe
+from core.errors import Invalid, InvalidRecipe, OnlyHeldOut
 from core.ingest.inspect import inspect_archive
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
@@ -28,7 +28,7 @@ from core.recipe.stored import MAX_RECIPE_BYTES
 from core.requests import idempotency
 from core.requests.actor import Actor
 from core.storage import Store
-from core.tasks import submission
+from core.tasks import held_out_batch, submission
 from core.tasks.sent_batch import Batch
 from core.tasks.submission import Submission
 from core.uploads.whole_uploads import Whole
@@ -117,9 +117,22 @@ class Order:
         )
         reading = Reading(request.options, read_known_classes, former_names=read_former_names)
         inspect_file = partial(
-            inspect_archive, file.path, file.kind, limits, reading, request.duplicates_policy
+            inspect_archive,
+            file.path,
+            file.kind,
+            limits,
+            reading=reading,
+            duplicates=request.duplicates_policy,
         )
-        inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
+        try:
+            inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
+        except OnlyHeldOut:
+            asked = self.upload.db, self.actor, request.model
+            if not await to_thread.run_sync(held_out_batch.may_have_held_out_alone, *asked):
+                raise
+            alone = replace(reading, options=replace(request.options, held_out_alone=True))
+            inspect_file = partial(inspect_file, reading=alone)
+            inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
         batch = Batch(
             file.path,
             file.sha256,

@@ -130,6 +130,16 @@ class Stream:
             headers={"Content-Type": "application/octet-stream"},
         )
         assert answer.status_code == 202, answer.text
+        return self._run_job()
+
+    def edit(self, operations: list[dict[str, Any]]) -> Figures:
+        """Send an edit and make its version."""
+        answer = self._client.post("/v1/models/aging/edits", json={"operations": operations})
+        assert answer.status_code == 202, answer.text
+        return self._run_job()
+
+    def _run_job(self) -> Figures:
+        """Let the worker do the waiting job, and return its cost."""
         zygote = psutil.Process(self._worker.ensure_zygote().pid)
         here = psutil.Process()
         self._store.counts.clear()

@@ -307,6 +307,7 @@ class Base(Shape):
 
     - `image`: the images that it was uploaded for; null if they were not given.
     - `normalise`: their statistics; null if they are unknown (then .5 and .25 are used).
+    - `classes`: names of the rows of its classifier; null for a base without one.
     """
 
     id: str
@@ -315,6 +316,7 @@ class Base(Shape):
     architecture: ArchitectureChoice
     image: Image | None
     normalise: Normalisation | None
+    classes: list[str] | None
     created_at: str
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
@@ -792,13 +794,16 @@ class Edit(Shape):
     - `images`: counted by its job.
     - `undo_until`: end of the time in which it can be undone; null if it cannot.
     - `undone_at`: time at which it was undone.
+    - `files`: digests of the edited tasks' files before and after; empty until it is made.
+    - `still_in_versions`: older versions that hold features or images of tasks from which it
+      removed images; `POST …/purge` deletes these. Empty if it removed none.
     """
 
     number: int
     job: str
     state: str
     operations: int
-    way: Literal["recompute", "relearn"]
+    way: Literal["recompute", "relearn", "rename"]
     tasks: list[int]
     images: EditedImages
     parent: int
@@ -807,7 +812,8 @@ class Edit(Shape):
     created_at: str
     undo_until: str | None
     undone_at: str | None
-    warnings: list[str] | None = None
+    files: list[EditedFiles]
+    still_in_versions: list[int]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -815,20 +821,31 @@ class Edit(Shape):
 class EditPlan(Shape):
     """What an edit would do.
 
-    - `way`: `recompute` adds up kept features again; `relearn` learns again from kept images.
+    - `way`: `recompute` adds up kept features again; `relearn` learns again from kept images;
+      `rename` learns nothing.
     - `tasks`: tasks whose data changes.
     - `learned_again`: tasks that are learned again.
     - `classes_before`, `classes_after`: numbers of classes.
     - `can_undo`: false if images are removed.
     """
 
-    way: Literal["recompute", "relearn"]
+    way: Literal["recompute", "relearn", "rename"]
     tasks: list[int]
     learned_again: list[int]
     classes_before: int
     classes_after: int
     operations: int
     can_undo: bool
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditedFiles(Shape):
+    """Files of a task before and after an edit."""
+
+    task: int
+    before: FileDigests
+    after: FileDigests
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -924,6 +941,15 @@ class File(Shape):
     type: str
     sha256: str
     bytes: int
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDigests(Shape):
+    """Digests of a task's training and held-out images; null for a part that is not retained."""
+
+    train: str | None
+    held_out: str | None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -1341,6 +1367,7 @@ class ListedBase(Shape):
     architecture: ArchitectureChoice
     image: Image | None
     normalise: Normalisation | None
+    classes: list[str] | None
     created_at: str
     models: list[ModelRef]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -2791,10 +2818,14 @@ class TaskForgetting(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskImage(Shape):
-    """One image of a part: its number from 0, and its label."""
+    """One image of a part: its number from 0, its label, and its path in the batch.
+
+    `path`: null for tasks of earlier releases, and where it was deleted.
+    """
 
     index: int
     label: str
+    path: str | None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

@@ -13,14 +13,17 @@ from dataclasses import dataclass
 from sqlalchemy import Select, SQLColumnExpression, select
 from sqlalchemy.orm import Session
 
+from core.contract.base import ADOPTED
 from core.contract.catalogue import Catalogue
 from core.contract.responses.recipe import RecipeOut
+from core.database.kinds import Kind
 from core.database.states import UNFINISHED, State
 from core.database.tables import Job, Model, Part, Version
 from core.errors import InvalidRecipe
 from core.recipe.weaknesses import SUMS
 
-_PLAIN = "plain"
+PLAIN = "plain"
+"""Family of networks that no method has changed."""
 _MEMORY = {
     "buffer": "the replay buffer",
     "curvature": "the curvature",
@@ -31,11 +34,11 @@ _MEMORY = {
 
 
 @dataclass(frozen=True)
-class _Start:
+class Start:
     """Starting point of the next task: method block, network family and types of memory.
 
-    `name` and `instead` are texts for people; `instead` says how the model could start from
-    something else, or is None.
+    The method's name is `ADOPTED` for a classifier that came with its model. `name` and `instead`
+    are texts for people; `instead` says how the model could start from something else, or is None.
     """
 
     name: str
@@ -63,7 +66,9 @@ def select_last_open_job(model_id: str | SQLColumnExpression[str]) -> Select[str
     """Return the query for the id of a model's last unfinished job that will leave a version."""
     # Jobs without a place learn no task, and one that is being cancelled leaves no version.
     states = sorted(UNFINISHED - {State.CANCELLING})
-    mine = Job.model_id == model_id, Job.place.is_not(None), Job.state.in_(states)
+    # A job that measures a classifier has a place too, and leaves no version.
+    leaves = Job.place.is_not(None), Job.kind != str(Kind.MEASURE)
+    mine = Job.model_id == model_id, *leaves, Job.state.in_(states)
     # Jobs that learn a task again run before all others, so they come last here.
     newest = select(Job.id).where(*mine).order_by(Job.again, Job.task_number.desc()).limit(1)
     # To models alone, since a query that reads the job has jobs of its own.
@@ -95,18 +100,25 @@ def check_recipe_after(
         InvalidRecipe: the method makes another kind of network than the task starts from, or
             changes a hyper-parameter that shapes the network.
     """
+    start = _find_starting_point(session, catalogue, before, recipe["method"]["name"])
+    return [] if start is None else check_start(catalogue, start, recipe, model.scenario)
+
+
+def check_start(catalogue: Catalogue, start: Start, recipe: RecipeOut, scenario: str) -> list[str]:
+    """Return warnings about learning from a starting point with this resolved recipe.
+
+    Raises:
+        InvalidRecipe: see `check_recipe_after`.
+    """
     method = recipe["method"]
-    start = _find_starting_point(session, catalogue, before, method["name"])
-    if start is None:
-        return []
     hyper: Mapping[str, object] = method
     entry = catalogue["methods"][method["name"]]
-    family = entry.get("family", _PLAIN)
+    family = entry.get("family", PLAIN)
     if family != start.family:
         fitting = [
             n
             for n, e in sorted(catalogue["methods"].items())
-            if e.get("family") == start.family and model.scenario in e["scenarios"]
+            if e.get("family") == start.family and scenario in e["scenarios"]
         ]
         raise _make_recipe_error(
             "recipe.method.name",
@@ -123,11 +135,11 @@ def check_recipe_after(
                 f"recipe.method.{name}",
                 f"is {fixed_value} in {start.name}, and shapes the network: leave it",
             )
-    _check_class_sums(start, method["name"], entry.get("inference"), model.scenario)
+    _check_class_sums(start, method["name"], entry.get("inference"), scenario)
     return _warn_of_handover(start, method["name"], frozenset(entry.get("takes", [])))
 
 
-def _check_class_sums(start: _Start, after: str, inference: str | None, scenario: str) -> None:
+def _check_class_sums(start: Start, after: str, inference: str | None, scenario: str) -> None:
     """Check that a closed-form classifier would not lose classes that another method has learned.
 
     It knows only the classes of the batches that it summed itself.
@@ -137,6 +149,13 @@ def _check_class_sums(start: _Start, after: str, inference: str | None, scenario
             lost.
     """
     before = start.method.get("name")
+    if inference == SUMS and before == ADOPTED:
+        raise _make_recipe_error(
+            "recipe.method.name",
+            f"{after} answers from sums over every batch, and {start.name} was adopted without any: none "
+            "of the classes so far would be known. Send no method, or lwf, which needs no image of "
+            "them",
+        )
     if inference == SUMS and before not in (None, after) and scenario != "data":
         raise _make_recipe_error(
             "recipe.method.name",
@@ -150,7 +169,7 @@ def _check_class_sums(start: _Start, after: str, inference: str | None, scenario
 
 def _find_starting_point(
     session: Session, catalogue: Catalogue, before: Predecessors, after: str
-) -> _Start | None:
+) -> Start | None:
     """Return the starting point of the next task; None for version 0, which has nothing to keep.
 
     Args:
@@ -166,13 +185,16 @@ def _find_starting_point(
         )  # what it keeps is known only after it has run
         name, family = (
             f"the result of task {last.task_number}",
-            entry.get("family", _PLAIN) if entry else _PLAIN,
+            entry.get("family", PLAIN) if entry else PLAIN,
         )
-        return _Start(name, f"cancel job {last.id}", method, family, memory)
+        return Start(name, f"cancel job {last.id}", method, family, memory)
     if head is None or head.number == 0:
         return None
     network, recipe = head.manifest.network, head.manifest.recipe
-    made_by = {} if recipe is None or recipe.method is None else recipe.method.to_json()
+    # Without a recipe, no job has made the version.
+    made_by = {"name": ADOPTED}
+    if recipe is not None:
+        made_by = {} if recipe.method is None else recipe.method.to_json()
     types: set[str] = set()
     if made_by.get("name") != after:  # the same method takes over all of it
         stored_types = select(Part.type).where(
@@ -180,23 +202,23 @@ def _find_starting_point(
         )
         types = set(session.scalars(stored_types))
     memory = frozenset(types & _MEMORY.keys())
-    return _Start(
+    return Start(
         f"version {head.number}",
         None,
         made_by,
-        _PLAIN if network is None else network.family,
+        PLAIN if network is None else network.family,
         memory,
     )
 
 
-def _warn_of_handover(start: _Start, after: str, takes: frozenset[str]) -> list[str]:
+def _warn_of_handover(start: Start, after: str, takes: frozenset[str]) -> list[str]:
     """Return a warning if the new method leaves memory behind, or finds none that it could use.
 
     The learning code follows the same rule.
     """
     before = start.method.get("name")
     usable, unusable = start.memory & takes, start.memory - takes
-    if before is None or before == after or not (unusable or (takes and not usable)):
+    if before in (None, ADOPTED, after) or not (unusable or (takes and not usable)):
         return []
     taken_text = (
         f"only {_join_memory_types(usable)} is taken over" if usable else "nothing is taken over"

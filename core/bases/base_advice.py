@@ -33,6 +33,12 @@ _STEMS = {
 _CONVNEXT_STANDARD_NEEDS = 32
 _PATCHES, _POSITIONS = "conv_proj.weight", "encoder.pos_embedding"
 # Pickles of protocols 0 and 1 have no such mark; PyTorch writes protocol 2.
+SAVE = (
+    "from safetensors.torch import save_file\n"
+    "save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, "
+    '"weights.safetensors")'
+)
+"""The two lines of Python that make a safetensors file of a model in memory."""
 _PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 
 
@@ -156,10 +162,10 @@ def explain_base_mismatch(
 
 
 def get_base_architecture(base: UploadedFor) -> ArchitectureChoice:
-    """Return the architecture that a base was uploaded for, without its image settings."""
-    image_fields = ("image", "normalise")
+    """Return the architecture that a base was uploaded for, without its images and head."""
+    other_fields = ("image", "normalise", "classifier")
     return cast(
-        ArchitectureChoice, {key: value for key, value in base.items() if key not in image_fields}
+        ArchitectureChoice, {key: value for key, value in base.items() if key not in other_fields}
     )
 
 
@@ -171,6 +177,9 @@ def is_same_input_shape(image: ImageOut, other: ImageOut) -> bool:
 def refuse_pickle(path: Path, architecture: ArchitectureChoice, family: str) -> None:
     """Refuse a file of PyTorch's own format, or another archive, and say how to convert it.
 
+    Args:
+        family: family of the architecture; empty for a classifier, whose head must stay.
+
     Raises:
         BaseInvalid: the file is a pickle or a zip archive.
     """
@@ -179,17 +188,16 @@ def refuse_pickle(path: Path, architecture: ArchitectureChoice, family: str) -> 
     # A zip by PyTorch begins with its member data.pkl, so its first bytes suffice.
     archive = start.startswith(b"PK\x03\x04")
     if start.startswith(_PICKLES) or (archive and b"data.pkl" in start):
-        convert = "save its state dict with safetensors.torch.save_file"
+        convert = f"load the model where you trust the file, run these two lines:\n{SAVE}\n"
         if family in ("resnet", "vit", "convnext"):
             name = architecture["name"]
             convert = (
                 f"convert it with `python -m tools.import_torchvision {name} FILE.pth "
-                f"OUT.safetensors`"
+                f"OUT.safetensors`. "
             )
         raise BaseInvalid(
             "This is a pickled PyTorch file (.pth, .pt). A pickle can run code and is never read "
-            "here: "
-            f"{convert}, and upload the new file."
+            f"here: {convert}Upload the new file."
         )
     if archive:
         raise BaseInvalid("This is a zip archive; a base is a safetensors file.")

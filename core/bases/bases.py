@@ -15,8 +15,9 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
 from core.bases.base_advice import find_fitting_architecture, get_base_architecture, refuse_pickle
+from core.bases.classifier import drop_head, find_classifier
 from core.bases.expected_base import select_compared_tensors
-from core.contract.base import ExpectedBase, UploadedFor
+from core.contract.base import Classifier, ExpectedBase, UploadedFor
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.audit import AuditData
@@ -62,12 +63,14 @@ class Network:
         images: images that the base was trained on.
         family: family of the architecture in the catalogue.
         expected: tensors that a base of this architecture must hold, see `core.bases.expected_base`.
+        classes: names of the rows of its classifier; None for a base without one.
     """
 
     architecture: ArchitectureChoice
     images: Images
     family: str
     expected: ExpectedBase
+    classes: Sequence[str] | None = None
 
 
 def parse_architecture(
@@ -128,7 +131,13 @@ def create_base(
     """
     db, blobs = resources.db, resources.blobs
     tensors = _read_tensors(path, network)
-    _check_fits_architecture(tensors, network)
+    classifier = None
+    backbone: Sequence[Tensor] = tensors
+    if network.classes is not None:
+        backbone = drop_head(tensors, network.expected)
+    _check_fits_architecture(backbone, network)
+    if network.classes is not None:
+        classifier = find_classifier(tensors, network.expected, network.classes)
     limit = settings.max_owner_bytes
     quota.require_storage_room(db, actor.owner_id, limit, path.stat().st_size)
     # Last, because it reads the whole file; the checks above read only its header.
@@ -143,7 +152,7 @@ def create_base(
         row = Base(
             id=new_id("bas"),
             owner_id=actor.owner_id,
-            architecture=_build_uploaded_for(network.architecture, network.images),
+            architecture=_build_uploaded_for(network.architecture, network.images, classifier),
             sha256=sha256,
             bytes=size,
             created_at=now,
@@ -172,7 +181,8 @@ def _read_tensors(path: Path, network: Network) -> list[Tensor]:
     try:
         tensors = read_header(path)
     except BaseInvalid:
-        refuse_pickle(path, network.architecture, network.family)
+        is_classifier = network.classes is not None
+        refuse_pickle(path, network.architecture, "" if is_classifier else network.family)
         raise
     if not tensors:
         raise BaseInvalid("The file holds no tensors.")
@@ -291,15 +301,19 @@ def _check_fits_architecture(tensors: Sequence[Tensor], network: Network) -> Non
         raise fitting.make_error(error.fields) from None
 
 
-def _build_uploaded_for(architecture: ArchitectureChoice, images: Images) -> UploadedFor:
-    stored = {**architecture, "image": images.image}
-    return cast(
-        UploadedFor,
-        stored if images.normalise is None else {**stored, "normalise": images.normalise},
-    )
+def _build_uploaded_for(
+    architecture: ArchitectureChoice, images: Images, classifier: Classifier | None
+) -> UploadedFor:
+    stored: dict[str, object] = {**architecture, "image": images.image}
+    if images.normalise is not None:
+        stored["normalise"] = images.normalise
+    if classifier is not None:
+        stored["classifier"] = classifier
+    return cast(UploadedFor, stored)
 
 
 def _base_to_json(row: Base) -> BaseOut:
+    classifier = row.architecture.get("classifier")
     return {
         "id": row.id,
         "sha256": row.sha256,
@@ -307,5 +321,6 @@ def _base_to_json(row: Base) -> BaseOut:
         "architecture": get_base_architecture(row.architecture),
         "image": row.architecture.get("image"),
         "normalise": row.architecture.get("normalise"),
+        "classes": None if classifier is None else classifier["classes"],
         "created_at": format_rfc3339(row.created_at),
     }

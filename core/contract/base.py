@@ -20,15 +20,36 @@ PRETRAINED = "pretrained"
 """The publisher's weights that the architecture is named after."""
 
 
+ADOPTED = "adopted"
+"""Base of a model whose version 1 came from elsewhere: a whole classifier."""
+ADOPTED_VERSION = 1
+"""Number of that version, and of the task that stands for what it had learned before."""
+
+
+class Classifier(TypedDict):
+    """The tensors of a base that is a whole classifier.
+
+    - `classes`: names of the rows of its head, in their order.
+    - `head`: name of the head's module in the file, such as `fc`.
+    - `stages`: names of the tensors of each stage of the backbone, input side first.
+    """
+
+    classes: list[str]
+    head: str
+    stages: list[list[str]]
+
+
 class UploadedFor(ArchitectureChoice):
     """The architecture that a base was uploaded for, as stored, with the description of its images.
 
     - `image`: images that the base was trained on.
     - `normalise`: their statistics, if they were given.
+    - `classifier`: if the base is a whole classifier, which a model adopts.
     """
 
     image: NotRequired[ImageOut]
     normalise: NotRequired[NormalisationOut]
+    classifier: NotRequired[Classifier]
 
 
 class ExpectedTensor(TypedDict):
@@ -43,8 +64,12 @@ class ExpectedBase(TypedDict):
 
     - `optional`: names that may be missing.
     - `ignored`: prefixes of names that are not checked.
+    - `width`: numbers in a feature vector, which a classifier reads.
+    - `stages`: names of the tensors of each stage, input side first.
     """
 
     tensors: dict[str, ExpectedTensor]
     optional: list[str]
     ignored: list[str]
+    width: int
+    stages: list[list[str]]

@@ -1,14 +1,15 @@
 """Edits of what a model was taught: as they are stored, and as they are shown."""
 
-from typing import Literal, NotRequired
+from typing import Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from core.contract.document import Document
 
-Way = Literal["recompute", "relearn"]
-"""How a model takes an edit: from kept features, or by learning its later tasks again."""
+Way = Literal["recompute", "relearn", "rename"]
+"""How a model takes an edit: from kept features, by learning its later tasks again, or by other
+names alone."""
 
 
 class EditedTask(Document):
@@ -92,7 +93,8 @@ class EditedImages(TypedDict):
 class EditPlanOut(TypedDict):
     """What an edit would do.
 
-    - `way`: `recompute` adds up kept features again; `relearn` learns again from kept images.
+    - `way`: `recompute` adds up kept features again; `relearn` learns again from kept images;
+      `rename` learns nothing.
     - `tasks`: tasks whose data changes.
     - `learned_again`: tasks that are learned again.
     - `classes_before`, `classes_after`: numbers of classes.
@@ -108,6 +110,21 @@ class EditPlanOut(TypedDict):
     can_undo: bool
 
 
+class FileDigests(TypedDict):
+    """Digests of a task's training and held-out images; null for a part that is not retained."""
+
+    train: str | None
+    held_out: str | None
+
+
+class EditedFiles(TypedDict):
+    """Files of a task before and after an edit."""
+
+    task: int
+    before: FileDigests
+    after: FileDigests
+
+
 class EditOut(TypedDict):
     """An edit.
 
@@ -116,6 +133,9 @@ class EditOut(TypedDict):
     - `images`: counted by its job.
     - `undo_until`: end of the time in which it can be undone; null if it cannot.
     - `undone_at`: time at which it was undone.
+    - `files`: digests of the edited tasks' files before and after; empty until it is made.
+    - `still_in_versions`: older versions that hold features or images of tasks from which it
+      removed images; `POST …/purge` deletes these. Empty if it removed none.
     """
 
     number: int
@@ -131,7 +151,8 @@ class EditOut(TypedDict):
     created_at: str
     undo_until: str | None
     undone_at: str | None
-    warnings: NotRequired[list[str]]
+    files: list[EditedFiles]
+    still_in_versions: list[int]
 
 
 class EditPage(TypedDict):

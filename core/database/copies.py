@@ -11,11 +11,16 @@ from sqlalchemy.engine import URL
 
 from core.errors import CannotStart
 
+COPY_PREFIX = "before-"
+"""Beginning of a copy's name, which the revision follows that the upgrade leads to."""
+KEPT_COPIES = 3
+
 
 def copy_before_upgrade(url: URL, folder: Path, name: str) -> Path:
     """Copy a database into a folder, and return the file: a SQLite database, or a custom dump.
 
-    An earlier copy of the same name is replaced once the new one is complete.
+    An earlier copy of the same name is replaced once the new one is complete. Of copies before other
+    changes, the newest remain, `KEPT_COPIES` with this one.
 
     Raises:
         CannotStart: the copy failed; PostgreSQL needs `pg_dump` on the path.
@@ -30,6 +35,7 @@ def copy_before_upgrade(url: URL, folder: Path, name: str) -> Path:
         else:
             _dump_postgresql(url, part)
         part.replace(target)
+        _remove_old_copies(target)
     except (sqlite3.Error, OSError, subprocess.CalledProcessError) as error:
         with suppress(OSError):
             part.unlink()
@@ -41,6 +47,18 @@ def copy_before_upgrade(url: URL, folder: Path, name: str) -> Path:
             "--no-backup`."
         ) from error
     return target
+
+
+def _remove_old_copies(newest: Path) -> None:
+    """Remove copies beyond the newest `KEPT_COPIES`, of which `newest` is one."""
+    others = [
+        path
+        for path in newest.parent.glob(f"{COPY_PREFIX}*")
+        if path.suffix == newest.suffix and path != newest
+    ]
+    others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in others[KEPT_COPIES - 1 :]:
+        path.unlink()
 
 
 def copy_sqlite(source: Path, target: Path) -> None:

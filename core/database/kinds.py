@@ -9,5 +9,6 @@ class Kind(StrEnum):
     LEARN = "learn"  # learn a task, at its place in the lineage of its model
     VALIDATE = "validate"  # decode a batch as a submission would, and report; nothing is learned
     FETCH = "fetch"  # fetch pretrained weights, from which version 0 of a model is made
+    MEASURE = "measure"  # measure a classifier that came with the model, on held-out images
     EXPORT = "export"  # make a download of a version in a slow format
     EDIT = "edit"  # change labels, images or classes that a model was taught

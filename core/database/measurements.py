@@ -36,6 +36,8 @@ FEATURES = "features"
 """
 ADVICE = "advice"
 """Advice given to a version or its ancestors that still holds: `{"given": [conditions]}`."""
+PROBE = "knn_probe"
+"""The k-NN probe: correct predictions and images, over all tasks and by task."""
 CALIBRATION = "calibration"
 """The calibration error, and the number of correct predictions above each probability."""
 ALL_TASKS = 0
@@ -134,11 +136,11 @@ def insert_measurement_rows(
 
 
 def read_version_measurements(
-    session: Session, model_id: str, numbers: Collection[int]
+    session: Session, model_id: str, numbers: Collection[int], names: Collection[str] = NAMES
 ) -> dict[int, dict[str, Any]]:
     """Return the measurement documents of some versions of a model, by number and name."""
     table = Measurement
-    of_these = (table.model_id == model_id, table.version.in_(numbers), table.name.in_(NAMES))
+    of_these = (table.model_id == model_id, table.version.in_(numbers), table.name.in_(names))
     rows_by_version: dict[int, list[Measured]] = {number: [] for number in numbers}
     of_all = select(table.version, table.name, table.task, table.value, table.detail)
     for version, *row in session.execute(of_all.where(*of_these, table.task == ALL_TASKS)):

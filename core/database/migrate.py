@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
-from core.database.copies import copy_before_upgrade
+from core.database.copies import COPY_PREFIX, copy_before_upgrade
 from core.database.session import Database
 from core.errors import SchemaOutdated
 
@@ -132,7 +132,7 @@ def prepare_upgrade(connection: Connection, backups: Path | None) -> Path | None
     if revision in (None, find_head_revision()):
         return None
     _require_known_schema(revision)
-    name = f"before-{find_head_revision()}"
+    name = f"{COPY_PREFIX}{find_head_revision()}"
     copy = backups and copy_before_upgrade(connection.engine.url, backups, name)
     if revision == FORMER[-1]:
         # Nothing else differs, which `tests/migrations/test_former_data.py` shows.

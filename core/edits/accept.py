@@ -170,7 +170,7 @@ def _check_edit(session: Session, model: Model, operations: Sequence[Operation])
                 f"operations change.",
                 extra={"task": number},
             )
-    way, again = _choose_way(session, model, head, list(taught), edited)
+    way, again = _choose_way(session, model, head, changes, list(taught), edited)
     return _Checked(head, changes, edited, again, way)
 
 
@@ -198,7 +198,12 @@ def _require_free_line(session: Session, model: Model) -> None:
 
 
 def _choose_way(
-    session: Session, model: Model, head: Version, taught: list[int], edited: list[int]
+    session: Session,
+    model: Model,
+    head: Version,
+    changes: Changes,
+    taught: list[int],
+    edited: list[int],
 ) -> tuple[Way, list[int]]:
     """Return the way of an edit, and the tasks that are learned again."""
     if _can_recompute(session, model, head, edited):
@@ -207,6 +212,8 @@ def _choose_way(
     gone = _list_without_images(session, model, again)
     if not gone:
         return "relearn", again
+    if changes.only_renames(head.manifest.classes or []):
+        return "rename", []
     method = head.manifest.method.name if head.manifest.method is not None else "?"
     listed = ", ".join(map(str, gone[:10]))
     raise WrongState(
@@ -286,7 +293,13 @@ def _queue_job(session: Session, model: Model, checked: _Checked, now: float) ->
     """Add the job of an edit: it comes before waiting batches."""
     recipe: RecipeOut = checked.head.manifest.recipe.to_json()  # type: ignore[union-attr, assignment]
     job = build_job_without_task(model, Kind.EDIT, {}, recipe, now)
-    last = checked.learned_again[-1]
+    dropped = checked.changes.dropped
+    again = [n for n in checked.learned_again or checked.tasks if n not in dropped]
+    taught = [n for n in list_taught_tasks(checked.head.manifest) if n not in dropped]
+    if not taught:
+        raise Invalid("The model would have no task left. Delete the model instead.")
+    # Sums are solved when a task is learned, if only an unchanged one.
+    last = (again or taught)[-1]
     task = select(Task.id).where(Task.model_id == model.id, Task.number == last)
     job.task_id, job.task_number = session.scalar(task), last
     job.place, job.again = model.next_place, True
@@ -294,11 +307,12 @@ def _queue_job(session: Session, model: Model, checked: _Checked, now: float) ->
     copy_recipe_resources(job)
     session.add(job)
     session.flush()
-    text = (
-        f"Edit of {len(checked.tasks)} tasks, by kept features."
-        if checked.way == "recompute"
-        else f"Edit of {len(checked.tasks)} tasks; {len(checked.learned_again)} are learned again."
-    )
+    how = {
+        "recompute": "their kept features are summed up again",
+        "relearn": f"{len(checked.learned_again)} tasks are learned again from their images",
+        "rename": "only names of classes change",
+    }[checked.way]
+    text = f"Edit of {len(checked.tasks)} tasks: {how}."
     job_log.add_log_line(session, job.id, ("info", text), now)
     record_creation(session, job, now, {})
     return job

@@ -44,26 +44,40 @@ class Changes:
     Attributes:
         classes: former class → its new name; None: it is dropped.
         images: by task and part.
+        dropped: tasks whose images are all removed.
     """
 
     classes: dict[str, str | None] = field(default_factory=dict)
     images: dict[tuple[int, Split], ImageEdits] = field(default_factory=dict)
+    dropped: frozenset[int] = frozenset()
 
     def list_tasks(self, tasks: Mapping[int, TaughtTask]) -> list[int]:
         """Return the tasks whose data changes, in the order of `tasks`."""
-        edited = {number for number, _ in self.images}
+        edited = {number for number, _ in self.images} | self.dropped
         return [
             number
             for number, task in tasks.items()
             if number in edited or task.classes & self.classes.keys()
         ]
 
+    def only_renames(self, known: Sequence[str]) -> bool:
+        """Return True if classes get other names, and nothing else changes.
+
+        Args:
+            known: classes of the model.
+        """
+        names = [self.classes.get(name, name) for name in known]
+        return (
+            not (self.images or self.dropped)
+            and None not in names
+            and len(set(names)) == len(names)
+        )
+
     @property
     def removes_images(self) -> bool:
         """True if an image is taken out, by itself or with its class."""
-        return None in self.classes.values() or any(
-            label is None for edits in self.images.values() for label in edits.values()
-        )
+        removed = any(label is None for edits in self.images.values() for label in edits.values())
+        return removed or bool(self.dropped) or None in self.classes.values()
 
 
 def check_operations(
@@ -91,10 +105,18 @@ def check_operations(
         )
     classes = _check_class_operations(operations, scenario, known)
     images: dict[tuple[int, Split], ImageEdits] = {}
+    dropped: set[int] = set()
     for place, operation in enumerate(operations):
         change = operation.relabel or operation.remove
-        if change is not None:
-            _add_image_edit(images, place, change, tasks)
+        if change is None:
+            continue
+        task = _find_learned_task(change, tasks)
+        if change.image is None:
+            dropped.add(task.number)
+        else:
+            _add_image_edit(images, place, change, task)
+    if twice := dropped & {number for number, _ in images}:
+        raise _invalid(f"All images of task {min(twice)} are removed; keep that operation alone.")
     if scenario == "data":
         _refuse_new_labels(images, known)
     for name, target in classes.items():
@@ -103,7 +125,7 @@ def check_operations(
                 f"The class {target!r} is the new name of {name!r} and is changed itself in the "
                 f"same edit. Send two edits, one after the other."
             )
-    return Changes(classes, images)
+    return Changes(classes, images, frozenset(dropped))
 
 
 def _check_class_operations(
@@ -159,13 +181,8 @@ def _list_merged(merge: MergeClasses, place: int) -> list[str]:
     return others
 
 
-def _add_image_edit(
-    images: dict[tuple[int, Split], ImageEdits],
-    place: int,
-    change: Relabel | Remove,
-    tasks: Mapping[int, TaughtTask],
-) -> None:
-    assert change.task is not None and change.image is not None, "patterns are resolved before"
+def _find_learned_task(change: Relabel | Remove, tasks: Mapping[int, TaughtTask]) -> TaughtTask:
+    assert change.task is not None, "patterns are resolved before"
     task = tasks.get(change.task)
     if task is None:
         raise NotFound(f"The model has no task {change.task}.")
@@ -177,17 +194,27 @@ def _add_image_edit(
             f"not taught it. Only learned tasks can be edited.",
             extra={"standing": task.standing},
         )
+    return task
+
+
+def _add_image_edit(
+    images: dict[tuple[int, Split], ImageEdits],
+    place: int,
+    change: Relabel | Remove,
+    task: TaughtTask,
+) -> None:
+    assert change.image is not None, "whole tasks are dropped"
     size = task.sizes.get(change.part, 0)
     if change.image >= size:
         count = f"{size} images, from 0 on" if size else "no images"
         raise NotFound(
-            f"The {change.part.replace('_', '-')} part of task {change.task} has {count}: "
+            f"The {change.part.replace('_', '-')} part of task {task.number} has {count}: "
             f"{change.image} is none of them."
         )
-    edits = images.setdefault((change.task, change.part), {})
+    edits = images.setdefault((task.number, change.part), {})
     if change.image in edits:
         raise _invalid(
-            f"Two operations change image {change.image} of task {change.task}; keep one.", place
+            f"Two operations change image {change.image} of task {task.number}; keep one.", place
         )
     edits[change.image] = change.label if isinstance(change, Relabel) else None
 

@@ -1,14 +1,16 @@
 """Edits of a model as responses, and the class names that they replaced."""
 
 from collections.abc import Iterable
+from typing import cast
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from core.contract.edit import ClassAliasOut, EditOut, EditPage, Way
+from core.contract.edit import ClassAliasOut, EditedFiles, EditOut, EditPage, Journal, Way
 from core.contract.responses.audit import AuditData
 from core.database.session import Database
 from core.database.tables import ClassAlias, Edit, Job, Model
+from core.edits.holding import find_holding_parts
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_action
@@ -58,7 +60,7 @@ def find_edit(session: Session, model: Model, number: int) -> Edit:
 def build_edit_response(session: Session, edit: Edit) -> EditOut:
     """Return an edit with the state of its job."""
     journal = edit.journal
-    way: Way = "recompute" if edit.way == "recompute" else "relearn"
+    way: Way = cast(Way, edit.way)
     return {
         "number": edit.number,
         "job": edit.job_id,
@@ -76,7 +78,26 @@ def build_edit_response(session: Session, edit: Edit) -> EditOut:
         "created_at": format_rfc3339(edit.created_at),
         "undo_until": None if edit.undo_until is None else format_rfc3339(edit.undo_until),
         "undone_at": None if edit.undone_at is None else format_rfc3339(edit.undone_at),
+        "files": [] if journal is None else _list_files(journal),
+        "still_in_versions": _list_holding_versions(session, edit),
     }
+
+
+def _list_files(journal: Journal) -> list[EditedFiles]:
+    return [
+        {
+            "task": before.number,
+            "before": {"train": before.train, "held_out": before.held_out},
+            "after": {"train": after.train, "held_out": after.held_out},
+        }
+        for before, after in zip(journal.before, journal.after, strict=True)
+    ]
+
+
+def _list_holding_versions(session: Session, edit: Edit) -> list[int]:
+    if edit.journal is None or not edit.journal.removed:
+        return []
+    return sorted({number for _, number in find_holding_parts(session, edit)})
 
 
 def list_class_aliases(db: Database, actor: Actor, model: str) -> list[ClassAliasOut]:

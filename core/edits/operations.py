@@ -45,10 +45,11 @@ class Relabel(_Strict):
 
 
 class Remove(_Strict):
-    """Take images out of training and held-out data: one of a task, or all with a path.
+    """Take images out of training and held-out data: one, all of a task, or all with a path.
 
     Attributes:
-        task: with `image`: its task. With `name`: the only task that is searched.
+        task: with `image`: its task. With `name`: the only task that is searched. Alone: the task
+            whose images are all removed.
         image: number of the image in its part.
         part: part of the image.
         name: pattern of paths in the batch, such as `photos/anna*.jpg`; `*` stands for any letters.
@@ -61,10 +62,10 @@ class Remove(_Strict):
 
     @model_validator(mode="after")
     def _check_target(self) -> "Remove":
-        if (self.image is None) == (self.name is None):
-            raise ValueError("needs either `image`, with its `task`, or `name`")
-        if self.image is not None and self.task is None:
-            raise ValueError("needs the `task` of the image")
+        if self.image is not None and self.name is not None:
+            raise ValueError("takes either `image` or `name`")
+        if self.task is None and self.name is None:
+            raise ValueError("needs a `task`, or a `name`")
         return self
 
 

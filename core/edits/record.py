@@ -10,7 +10,9 @@ from sqlalchemy.orm import Session
 from core.contract.edit import EditedCell, EditedTask, EditResult, Journal
 from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Result, Task
 from core.edits.listing import forget_class_aliases
-from core.errors import Unavailable
+from core.errors import Invalid
+from core.lineage.standing import Standing, set_standing
+from core.retention.answers import remove_predictions
 
 FILE = "edit.json"
 """File of the result's folder with an `EditResult`."""
@@ -46,8 +48,10 @@ def record_edit(
         Bytes of the new files.
 
     Raises:
-        Unavailable: a task has changed since its files were read; the job must run again.
+        Invalid: a task or the line has changed since the job began.
     """
+    if model.head != job.parent_version:
+        raise Invalid("The line was moved while the edit was made. Send it again.")
     edit = session.scalars(select(Edit).where(Edit.job_id == job.id).with_for_update()).one()
     until = now + model.training_data_days * DAY_S if result.can_undo else None
     size = 0
@@ -57,6 +61,8 @@ def record_edit(
         if until is not None:
             _retain_files(session, edit, task, before, after, until)
         apply_edited_task(task, after)
+        if not after.n_train and task.number not in result.taught:
+            _drop_task(session, task, now)
     former = [_replace_cell(session, model, cell, keep_answers=False) for cell in result.cells]
     _record_aliases(session, model, edit, result, now)
     edit.version, edit.undo_until = number, until
@@ -85,6 +91,16 @@ def apply_edited_task(task: Task, edited: EditedTask) -> None:
     task.traces_bytes = edited.bytes.get("traces") if edited.traces is not None else None
 
 
+def _drop_task(session: Session, task: Task, now: float) -> None:
+    """Mark a task as discarded and its data as deleted: the new version holds nothing of it."""
+    remove_predictions(session, task.model_id, task.number)
+    set_standing(task, Standing.DISCARDED, now)
+    task.data_deleted_at = now
+    task.train_deleted_at = task.train_deleted_at or now
+    task.held_out_deleted_at = task.held_out_deleted_at or now
+    task.content_sha256 = task.content_turn = None
+
+
 def restore_cells(session: Session, model: Model, cells: list[EditedCell]) -> None:
     """Restore cells of the matrix as an edit's journal has them."""
     for cell in cells:
@@ -95,7 +111,7 @@ def _lock_task(session: Session, model: Model, before: EditedTask) -> Task:
     query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
     task = session.scalars(query.with_for_update().execution_options(populate_existing=True)).one()
     if describe_task(task) != before.model_copy(update={"bytes": {}}):
-        raise Unavailable(f"Task {task.number} has changed while the edit was prepared.")
+        raise Invalid(f"Task {task.number} has changed while the edit was made. Send it again.")
     return task
 
 

@@ -97,6 +97,16 @@ def write_edited_dataset(
     write_dataset(target, labels, shape, iterate_blocks())
 
 
+def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
+    """Return the labels of the training and held-out images that traces have; none if they are of
+    an earlier release."""
+    traces = read_traces(path)
+    if traces.labels is None:
+        return [], []
+    labels = [traces.classes[number] for number in traces.labels.tolist()]
+    return labels[: len(traces.train)], labels[len(traces.train) :]
+
+
 def write_edited_traces(
     source: Path, target: Path, train: EditedLabels, held_out: EditedLabels
 ) -> bool:

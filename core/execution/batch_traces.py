@@ -63,7 +63,7 @@ def compare_with_earlier(
         return make_pixel_reader([open_dataset(path) for path in (made.train, made.held_out)])(row)
 
     def iterate_earlier(tasks: Iterator[_Task]) -> Iterator[Earlier]:
-        together: list[tuple[int, Traces]] = []
+        together, images = list[tuple[int, Traces]](), 0
         for task in tasks:
             traces = (
                 None if task.traces_sha256 is None else _try_read_traces(blobs, task.traces_sha256)
@@ -75,13 +75,15 @@ def compare_with_earlier(
                     and traces.pixels is not None
                 ):
                     together.append((task.number, traces))
+                    images += len(traces.names)
                 else:
                     # Traces of earlier releases lack digests of the pixels.
                     not_compared.append(task.number)
             # In groups: all tasks at once may not fit into memory, one by one takes longer.
-            if sum(len(one.names) for _, one in together) > TOGETHER:
+            if images > TOGETHER:
                 add_earlier_contradictions(contradictions, batch_traces, together, load_picture)
                 together.clear()
+                images = 0
             yield Earlier(task.number, traces)
         if together:
             add_earlier_contradictions(contradictions, batch_traces, together, load_picture)

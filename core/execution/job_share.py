@@ -31,6 +31,7 @@ USUAL_S: Mapping[str, Mapping[str, float]] = {
     Kind.EXPORT: {"load": 4.0, "export": 10.0, "check": 10.0},
     Kind.FETCH: {"prepare": 4.0, "fetch": 20.0},
     Kind.VALIDATE: {"validate": 10.0},
+    Kind.MEASURE: {"validate": 6.0, "prepare": 2.0, "measure": 8.0, "publish": 1.0},
 }
 """Phases of each kind of job in their order, with the seconds of a small job."""
 CLOSED_FORM_S: Mapping[str, float] = {

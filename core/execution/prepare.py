@@ -7,19 +7,22 @@ is resolved again, because an update since then may have added fields or removed
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import JsonValue
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.architecture import Architecture, Image
 from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
-from core.contract.manifest import TOTALS
+from core.contract.manifest import TOTALS, Manifest
 from core.contract.recipe import Recipe
 from core.contract.reports.data_report import FindingKind
 from core.contract.reports.report import BatchReport
 from core.contract.responses.recipe import RecipeOut
+from core.database.measurements import PROBE, read_version_measurements
 from core.database.session import Database
 from core.database.tables import Model, Part, Result, Task, Version
 from core.errors import Invalid, StoreCorrupt
@@ -76,11 +79,14 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             lineage.find_numbered_version(session, model, number) for number in (0, claim.parent)
         )
         assert base is not None and parent is not None, "a job starts from a version of its model"
-        tasks = lineage.read_numbered_tasks(session, model, list_taught_tasks(parent.manifest))
+        tasks = lineage.read_numbered_tasks(
+            session, model, list_taught_tasks(parent.manifest), with_reports=False
+        )
         parts = {base.id: read_own_parts(session, base), parent.id: read_parts(session, parent)}
         job_recipe = job.recipe
         totals = _find_totals(model, parent, parts[parent.id], job_recipe)
         erased_tasks = find_erased_tasks(session, model.id)
+        probe = read_version_measurements(session, model.id, [parent.number], {PROBE})
         report = task.report
         promise = choose_sure_threshold(session, model, parent.number)
         stored_answers, features = (
@@ -124,6 +130,11 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
     snapshot = snapshots.fetch_snapshot(db, store, claim, folder / "snapshot")
 
     with damage.explaining_errors(db, model.id):
+        # The parent's predictions on all tasks are one blob, or a few.
+        answers_files = {
+            sha256: fetch_if_sound(blobs, sha256)
+            for sha256 in {of.sha256 for of in stored_answers.values()}
+        }
         spec = JobSpec(
             architecture=Architecture.from_json(model.architecture),
             image=Image.from_json(model.image),
@@ -137,16 +148,18 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
                 fetch_earlier_task(
                     blobs,
                     earlier,
-                    stored_answers.get(earlier.number),
+                    write_answers(stored_answers.get(earlier.number), answers_files, folder),
                     features.get(earlier.number),
-                    folder,
                 )
                 for earlier in tasks
                 if earlier.number != task.number
             ],
             erased_tasks=erased_tasks,
             held_out_stays=model.held_out != retention.COUNTS,
-            parent=_fetch_parent(blobs, parent, parts[parent.id], totals),
+            # Figures are stored beside the manifest; this one saves the count of earlier tasks.
+            parent=_add_figures(
+                _fetch_parent(blobs, parent, parts[parent.id], totals), probe[parent.number]
+            ),
             base=fetch_version(blobs, base, parts[base.id]),
             snapshot=snapshot,
             data=report.get("data"),
@@ -197,12 +210,18 @@ def _fetch_parent(
 ) -> SpecVersion:
     """Return the parent with its parts as local files, and totals in place of the parts they sum
     up."""
-    path = None if totals is None else _fetch_if_sound(blobs, totals)
+    path = None if totals is None else fetch_if_sound(blobs, totals)
     if path is None:
         return fetch_version(blobs, parent, parts)
     local = fetch_version(blobs, parent, [part for part in parts if not is_covered_by_totals(part)])
     totals_part = LocalPart(name=TOTALS, type=TOTALS, path=path)
     return local.model_copy(update={"parts": [*local.parts, totals_part]})
+
+
+def _add_figures(version: SpecVersion, figures: Mapping[str, JsonValue]) -> SpecVersion:
+    """Return a version whose manifest has the given figures in place of null."""
+    manifest = Manifest.from_json({**version.manifest.to_json(), **figures})
+    return version.model_copy(update={"manifest": manifest})
 
 
 def fetch_version(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
@@ -233,7 +252,7 @@ def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Pat
 
 
 def fetch_earlier_task(
-    blobs: Blobs, task: Task, answers: StoredAnswers | None, features: str | None, folder: Path
+    blobs: Blobs, task: Task, answers: Path | None, features: str | None
 ) -> EarlierTask:
     """Return a task that the parent was taught, with its stored predictions and features."""
     held_out = _fetch_held_out(blobs, task)
@@ -242,8 +261,8 @@ def fetch_earlier_task(
         number=task.number,
         classes=sorted(task.classes),
         held_out=held_out,
-        answers=_read_answers(blobs, answers, folder) if is_kept and answers is not None else None,
-        features=_fetch_if_sound(blobs, features) if is_kept and features is not None else None,
+        answers=answers if is_kept else None,
+        features=fetch_if_sound(blobs, features) if is_kept and features is not None else None,
         traces=_fetch_traces(blobs, task) if is_kept else None,
     )
 
@@ -262,7 +281,7 @@ def find_held_out_features(tasks: list[Task], parts: list[Part]) -> dict[int, st
     }
 
 
-def _fetch_if_sound(blobs: Blobs, digest: str) -> Path | None:
+def fetch_if_sound(blobs: Blobs, digest: str) -> Path | None:
     """Fetch a blob that a job can also compute; None if it was deleted, or is damaged, which is
     recorded."""
     try:
@@ -285,14 +304,23 @@ def find_stored_answers(session: Session, parent: Version) -> dict[int, StoredAn
     }
 
 
-def _read_answers(blobs: Blobs, stored: StoredAnswers, folder: Path) -> Path | None:
-    """Write predictions to a file of their own; None if they are damaged or deleted.
+def write_answers(
+    stored: StoredAnswers | None, files: Mapping[str, Path | None], folder: Path
+) -> Path | None:
+    """Write predictions to a file of their own; None if there are none, or they are damaged or
+    deleted.
 
     The job computes them with the parent in that case.
+
+    Args:
+        files: the file of each blob of predictions; None if the blob is damaged or deleted.
     """
+    file = None if stored is None else files[stored.sha256]
+    if stored is None or file is None:
+        return None
     try:
-        data = unseal_file(blobs.fetch_file(stored.sha256), stored.place)
-    except (StoreCorrupt, ValueError):  # the damage has been recorded
+        data = unseal_file(file, stored.place)
+    except ValueError:
         return None
     path = folder / f"answers-{stored.place.task}.safetensors"
     path.write_bytes(data)
@@ -310,7 +338,7 @@ def _fetch_traces(blobs: Blobs, task: Task) -> Path | None:
     """Return a task's file of traces; None if it has none, or they are damaged."""
     if task.traces_sha256 is None or task.held_out_deleted_at is not None:
         return None
-    return _fetch_if_sound(blobs, task.traces_sha256)
+    return fetch_if_sound(blobs, task.traces_sha256)
 
 
 def _write_paths(traces: Path | None, folder: Path) -> Path | None:

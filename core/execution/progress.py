@@ -10,6 +10,7 @@ longer or negative period shows that the database's clock was set forward or bac
 service was off; it is not counted.
 """
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any, TypedDict, cast
@@ -79,7 +80,9 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
                 _store_findings(session, claim, event)
                 continue
             # A loss that diverges must still be reported.
-            content = replace_non_finite(event.dump_content())
+            content: dict[str, Any] = event.dump_content()
+            if not _is_finite(content):
+                content = cast(dict[str, Any], replace_non_finite(content))
             if isinstance(event, PhaseEvent | ProgressEvent):
                 newest = _apply_event(newest, type(event).from_json(content))
                 progress_data = content = newest.model_dump(
@@ -199,6 +202,16 @@ def _add_speed(before: Progress, newest: Progress, now: float) -> Progress:
         left = round(max(0, total - step) * (images / step) / speed, 1)
     rounded_speed = None if speed is None else round(speed, 1)
     return newest.model_copy(update={"at": now, "images_per_s": rounded_speed, "eta_s": left})
+
+
+def _is_finite(value: JsonValue) -> bool:
+    """Return True if no number in this JSON is NaN or infinite."""
+    try:
+        # The encoder is written in C: a version of many tasks reports hundreds of metrics.
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def replace_non_finite(value: JsonValue) -> JsonValue:

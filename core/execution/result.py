@@ -6,6 +6,7 @@ version.
 
 import json
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -54,8 +55,9 @@ def read_result(folder: Path) -> ResultFolder[JobResult]:
     files = [one.file for one in document.answers] + [
         one.file for one in document.held_out_features
     ]
+    inside = _Inside(folder)
     for file in [*files, *([] if document.totals is None else [document.totals])]:
-        if not _is_inside(folder, file):
+        if not inside.has(file):
             raise ValueError(f"The job's file {file!r} is not a file of its result.")
     return result
 
@@ -94,14 +96,31 @@ def _check_part(folder: Path, part: ResultPart) -> PartFile:
     Raises:
         ValueError: it is not.
     """
-    if not _PART.fullmatch(part.name) or not _is_inside(folder, part.file):
+    if not _PART.fullmatch(part.name) or not _Inside(folder).has(part.file):
         raise ValueError(
             f"The job's part {part.name!r} ({part.file!r}) is not a file of its result."
         )
     return PartFile(part.name, part.type, (folder / part.file).resolve())
 
 
-def _is_inside(folder: Path, file: str) -> bool:
-    path = (folder / file).resolve()
-    # Resolved on both sides, so that a link in the folder cannot lead out of it.
-    return path.is_relative_to(folder.resolve()) and path.is_file()
+class _Inside:
+    """Files inside a folder; each folder in it is resolved once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # Resolved on both sides, so that a link in the folder cannot lead out of it.
+        self._root = folder.resolve()
+        self._folders: dict[Path, Path] = {}
+
+    def has(self, file: str) -> bool:
+        """Return True if a path relative to the folder is a file inside it, and no link."""
+        path = self._folder / file
+        if path.parent not in self._folders:
+            self._folders[path.parent] = path.parent.resolve()
+        path = self._folders[path.parent] / path.name
+        try:
+            # Of the path itself: what a link leads to would not be inside.
+            is_file = stat.S_ISREG(path.lstat().st_mode)
+        except OSError:
+            return False
+        return is_file and path.is_relative_to(self._root)

@@ -127,7 +127,9 @@ class Archive:
     """A stored batch: its key, the sha256 of its bytes, its media type, and the findings of its
     submit.
 
-    `former_names`: former class names of its model.
+    Attributes:
+        fixed: the only labels allowed, in the order of their numbers; None leaves that to the model.
+        former_names: former class names of its model.
     """
 
     key: str
@@ -136,6 +138,7 @@ class Archive:
     report: BatchReport
     classes: Collection[str] = ()
     former_names: FormerNames = field(default_factory=dict)
+    fixed: list[str] | None = None
 
 
 def decode_batch(
@@ -165,7 +168,7 @@ def decode_batch(
         reading=parse_stored_reading(
             archive.report.get("reading"), archive.classes, archive.former_names
         ),
-        allowed_classes=model.classes if model.scenario == "data" else None,
+        allowed_classes=model.classes if model.scenario == "data" else archive.fixed,
         duplicates=archive.report.get("duplicates_policy", "keep"),
         processes=settings.threads,
     )

@@ -8,6 +8,7 @@ is full and somebody deletes or cancels. Workers make it again once there is roo
 import contextlib
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 import structlog
 
@@ -40,7 +41,7 @@ def make_reserve_file(data_dir: Path, size: int) -> bool:
     try:
         with new.open("wb") as file:
             # A file that is merely extended is sparse and reserves nothing.
-            os.posix_fallocate(file.fileno(), 0, size)
+            _allocate_space(file, size)
         new.replace(path)
     except OSError as error:  # no room after all, or a file system that cannot allocate in advance
         log.warning("no reserve on the disk of the data directory", error=error.strerror)
@@ -48,6 +49,17 @@ def make_reserve_file(data_dir: Path, size: int) -> bool:
             new.unlink()
         return False
     return True
+
+
+def _allocate_space(file: BinaryIO, size: int) -> None:
+    """Fill a new file with `size` bytes that have their place on the disk."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+        return
+    # macOS lacks it.
+    block = bytes(1 << 20)
+    for begin in range(0, size, len(block)):
+        file.write(block[: size - begin])
 
 
 def release_reserve(data_dir: Path) -> bool:

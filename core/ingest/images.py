@@ -95,14 +95,13 @@ def harden_process(memory_bytes: int, cpu_s: int) -> None:
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     load_library()  # load it before memory is limited
-    pages = (
-        int(Path("/proc/self/statm").read_text().split()[0])
-        if Path("/proc/self/statm").exists()
-        else 0
-    )
     # A core dump would leave images of users on the disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _lower_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
+    statm = Path("/proc/self/statm")
+    # Other systems than Linux do not tell what is mapped, and refuse a limit below it.
+    if statm.exists():
+        pages = int(statm.read_text().split()[0])
+        _lower_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
     renew_cpu_limit(cpu_s)
 
 

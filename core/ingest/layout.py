@@ -10,7 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from core.contract.reports.report import EntryReason, FileReason, StoredReading
-from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid
+from core.errors import (
+    ArchiveHostile,
+    ArchiveInvalid,
+    ArchiveTooLarge,
+    LabelsInvalid,
+    OnlyHeldOut,
+)
 from core.ingest.limits import REPORT_FILES, REPORT_ROWS, Limits
 from core.ingest.names import normalise_label, quote_name
 from core.ingest.rules.entries import ReadingOptions, RuleError
@@ -24,6 +30,7 @@ __all__ = ["IGNORED", "Layout", "Reading", "build_layout"]
 
 _ERRORS = {
     "archive": ArchiveInvalid,
+    "held_out": OnlyHeldOut,
     "labels": LabelsInvalid,
     "too_large": ArchiveTooLarge,
     "hostile": ArchiveHostile,
@@ -164,15 +171,19 @@ class Layout:
         pairs = sorted(zip(self.classes, totals, strict=True))
         return dict(pairs), sum(totals) - tests, tests
 
-    def check_classes(self, limits: Limits) -> None:
-        """Raise unless every class has training images and there are not too many classes."""
+    def check_classes(self, limits: Limits, held_out_alone: bool = False) -> None:
+        """Raise unless every class has training images and there are not too many classes.
+
+        Args:
+            held_out_alone: True if a batch without any training image is possible.
+        """
         if len(self.classes) > limits.classes:
             raise ArchiveTooLarge(
                 f"The archive has {len(self.classes)} classes; at most {limits.classes} are "
                 f"accepted."
             )
         with _convert_errors():
-            require_training(self.classes, self.of, self.test)
+            require_training(self.classes, self.of, self.test, held_out_alone)
 
 
 def build_layout(
@@ -212,7 +223,7 @@ def build_layout(
         [{"where": where, "reason": reason} for where, reason in plan.bad_entries[:REPORT_ROWS]],
         len(plan.bad_entries),
     )
-    layout.check_classes(limits)
+    layout.check_classes(limits, reading.options.held_out_alone)
     return layout
 
 

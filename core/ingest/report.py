@@ -100,7 +100,8 @@ def judge_batch(
         )
     # With images that are dropped as equal: one of each stays, so that no class is lost by it.
     trained = np.bincount(decoded.labels[good & ~decoded.test], minlength=len(layout.classes))
-    if not trained.all():
+    # A batch that only measures has no training image at all.
+    if not trained.all() and not decoded.test.all():
         label = layout.classes[int(np.argmin(trained))]
         raise Rejected(
             f"No training image of the class {quote_name(label)} could be decoded.", extra=extra

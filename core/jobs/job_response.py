@@ -34,7 +34,7 @@ class JobLike(Protocol):
 
     @property
     def kind(self) -> str:
-        """Kind: learn, validate, fetch or export."""
+        """Kind: learn, validate, fetch, measure or export."""
 
     @property
     def model_id(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from core.contract.responses.owner_event import AliasMoved
 from core.database import owner_events
@@ -59,9 +59,17 @@ def find_numbered_version(session: Session, model: Model, number: int) -> Versio
     return session.scalars(query).one_or_none()
 
 
-def read_numbered_tasks(session: Session, model: Model, numbers: Collection[int]) -> list[Task]:
-    """Return the tasks of a model that have these numbers, in their order."""
+def read_numbered_tasks(
+    session: Session, model: Model, numbers: Collection[int], *, with_reports: bool = True
+) -> list[Task]:
+    """Return the tasks of a model that have these numbers, in their order.
+
+    Args:
+        with_reports: read the reports as well, which are large.
+    """
     query = select(Task).where(Task.model_id == model.id, Task.number.in_(numbers))
+    if not with_reports:
+        query = query.options(defer(Task.report))
     return list(session.scalars(query.order_by(Task.number)))
 
 

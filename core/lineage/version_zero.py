@@ -65,18 +65,36 @@ def add_version_zero(
         **start.origin,
         **problem,
     )
+    version = add_version(session, model, manifest, start.parts, now)
+    # From here on, callers rely on both aliases (`core.lineage.outlook`).
+    for alias in (LATEST, PRODUCTION):
+        point_alias(session, model, alias, 0, now, mover)
+    return version
+
+
+def add_version(
+    session: Session, model: Model, manifest: Manifest, parts: Sequence[StoredPart], now: float
+) -> Version:
+    """Add a published version that no job has made, with its parts.
+
+    Args:
+        manifest: its manifest, with its number, its parent and its task.
+        parts: its parts; bytes of those that version 0 has count there.
+        now: seconds since 1970.
+    """
+    assert manifest.version is not None, "the manifest of a version has its number"
     version = Version(
         id=new_id("ver"),
         model_id=model.id,
-        number=0,
-        parent=None,
-        task_number=None,
+        number=manifest.version,
+        parent=manifest.parent,
+        task_number=manifest.task,
         job_id=None,
         status="published",
-        # Nothing was learned yet that a gate could judge.
+        # Nothing was learned here that a gate could judge.
         gate={"passed": True, "checks": []},
         manifest=manifest,
-        bytes=sum(part.bytes for part in start.parts),
+        bytes=sum(part.bytes for part in parts),
         bytes_new=0,
         created_at=now,
     )
@@ -84,11 +102,8 @@ def add_version_zero(
     owner_events.record_version_event(session, model, version, now)
     # The rows of parts refer to this one.
     session.flush()
-    for position, part in enumerate(start.parts):
+    for position, part in enumerate(parts):
         session.add(Part(version_id=version.id, position=position, **part.get_given_fields()))
-    # From here on, callers rely on both aliases (`core.lineage.outlook`).
-    for alias in (LATEST, PRODUCTION):
-        point_alias(session, model, alias, 0, now, mover)
     return version
 
 

@@ -105,7 +105,7 @@ def _build_uploaded_part(
         raise _build_base_error(
             explain_base_mismatch(row.architecture, model.architecture, model.image)
         )
-    model.image = _keep_decoding(row.architecture["image"], model.image)
+    model.image = keep_decoding(row.architecture["image"], model.image)
     normalise = _parse_normalisation(row.architecture.get("normalise") or usual)
     part = StoredPart(name="base", type="base", sha256=row.sha256, bytes=row.bytes)
     return [part], {"base": BaseOrigin(id=row.id, sha256=row.sha256)}, normalise
@@ -151,13 +151,13 @@ def _read_version_parts(
     origin: Origin = {"base": BaseOrigin(model=source.id, version=number)}
     if not parts:  # version 0 of a model with random weights: the same function makes them again
         origin["init"] = source_version.manifest.init
-    model.image = _keep_decoding(source.image, model.image)
+    model.image = keep_decoding(source.image, model.image)
     # By id, since a rebase may give the name to another model.
     model.base = {"model": source.id, "version": number}
     return parts, origin, source_version.manifest.normalise
 
 
-def _keep_decoding(image: ImageOut, model_image: ImageOut) -> ImageOut:
+def keep_decoding(image: ImageOut, model_image: ImageOut) -> ImageOut:
     """Return a base's image settings with the model's own decoding; a base knows only pixels."""
     image_settings: ImageOut = {**image}
     image_settings.pop("decoding", None)

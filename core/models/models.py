@@ -6,7 +6,7 @@ change of the recipe affects only later tasks.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from sqlalchemy import delete, select
@@ -27,7 +27,7 @@ from core.database.session import Database
 from core.database.tables import Alias, Export, Model, Version
 from core.lineage import lineage, words
 from core.lineage.checks import NEW_GATE
-from core.models import attention, model_summary
+from core.models import adoption, attention, model_summary
 from core.models.new_model import (
     LINE,
     NO_LIMITS,
@@ -92,13 +92,17 @@ def create_model(
         job.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
+    adopted = adoption.find_adopted(resources.db, actor, given.get("base"))
     requested = check_model_request(
-        resources.catalogue, given, limits.admission, limits.terms.photos
+        resources.catalogue, given, limits.admission, limits.terms.photos, adopted
     )
     # Before the transaction, since this may write a packaged base into the store.
     begins = find_weights(resources, actor, requested, limits.terms)
     try:
-        with resources.db.write() as session:
+        with (
+            adoption.storing_parts(resources, adopted) as stored,
+            resources.db.write() as session,
+        ):
             now = resources.db.now(session)
             # First: a repeated request must not find its own model's name taken.
             if repeat is not None:
@@ -110,9 +114,14 @@ def create_model(
             data: AuditData = {"name": requested.name, "scenario": requested.scenario}
             transaction = Transaction(session, actor, now)
             model = add_model(
-                transaction, resources.blobs, requested, begins, ("model.create", data)
+                transaction,
+                resources.blobs,
+                replace(requested, adopted=stored),
+                begins,
+                ("model.create", data),
             )
-            response = model_to_json(resources.catalogue, model, {"production": 0, "latest": 0}, [])
+            first = {"production": model.head, "latest": model.head}
+            response = model_to_json(resources.catalogue, model, first, [])
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
                 stored_response = idempotency.Response(201, location, response)

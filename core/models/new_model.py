@@ -19,7 +19,7 @@ from core.database.tables import Model
 from core.errors import Invalid, NameTaken
 from core.ids import new_id
 from core.lineage.checks import ALL_OFF, NEW_GATE
-from core.models import first_version
+from core.models import adoption, first_version
 from core.models.requested_model import AskedModel
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.images import Images
@@ -126,8 +126,10 @@ def add_model(
     action, data = audit
     record_action(session, actor, Entry(action, model.id, data, model=model.id), now)
     recipe = asked.resolved.recipe
-    if begins.weights is None:
-        seed = int(recipe.get("seed", 0))
+    seed = int(recipe.get("seed", 0))
+    if asked.adopted is not None:
+        adoption.add_versions(transaction, blobs, model, asked.adopted, seed)
+    elif begins.weights is None:
         first_version.add_version_zero(transaction, blobs, model, seed, asked.images)
     else:
         pretrained.add_version_or_job(

@@ -14,6 +14,7 @@ from core.contract.responses.model_change import NewModel
 from core.errors import Invalid
 from core.ids import is_name
 from core.ingest.names import normalise_label
+from core.models.adoption import Adopted, complete_request, require_usable_method
 from core.models.default_start import Start, choose_default_base
 from core.recipe import start
 from core.recipe.architecture import complete_architecture
@@ -34,6 +35,7 @@ class AskedModel:
         classes: fixed class names; None where batches bring them.
         notes: why the model starts where it does, for a person who left that open.
         problem: what it predicts; None is classification.
+        adopted: classifier that becomes its version 1; None for any other start.
     """
 
     request: NewModel
@@ -47,15 +49,21 @@ class AskedModel:
     classes: list[str] | None
     notes: list[str]
     problem: str | None = None
+    adopted: Adopted | None = None
 
 
 def check_model_request(
-    catalogue: Catalogue, given: NewModel, admission: Admission, photos: bool = False
+    catalogue: Catalogue,
+    given: NewModel,
+    admission: Admission,
+    photos: bool = False,
+    adopted: Adopted | None = None,
 ) -> AskedModel:
     """Check the request for a new model and fill in defaults.
 
     Args:
         photos: start from the base for photos if the request names no base.
+        adopted: the classifier that the request names as its base.
 
     Raises:
         Invalid, InvalidRecipe: a field is wrong.
@@ -67,6 +75,8 @@ def check_model_request(
             f"{name!r} cannot be a name: [a-z0-9][a-z0-9._-]{{0,62}}, and not like an id.",
             fields=[{"field": "name", "message": "not a valid name"}],
         )
+    if adopted is not None:
+        given = complete_request(given, adopted)
     begin = choose_default_base(catalogue, given, admission) if photos else Start()
     given_base = given.get("base") or begin.base
     asked_architecture: str | Mapping[str, Any] = given.get(
@@ -80,6 +90,8 @@ def check_model_request(
     recipe = start.build_new_recipe(catalogue, build_stored_patch(given.get("recipe") or {}), base)
     problem = check_problem(catalogue, given.get("problem"))
     resolved = resolve_recipe(catalogue, scenario, recipe, architecture=complete, problem=problem)
+    if adopted is not None:
+        require_usable_method(catalogue, resolved.recipe)
     # Checked here too, so that nobody uploads a batch for a model whose jobs would all be refused.
     admission.check_job(catalogue, complete, images.image, resolved.recipe)
     classes = _check_classes(scenario, given.get("classes"))
@@ -95,6 +107,7 @@ def check_model_request(
         classes,
         begin.notes,
         problem,
+        adopted,
     )
 
 

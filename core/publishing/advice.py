@@ -139,7 +139,9 @@ def _find_conditions(
 ) -> list[_Condition]:
     """Return all problems of a version, the one whose remedy helps most first."""
     conditions: list[_Condition] = []
-    tasks = read_numbered_tasks(session, model, list_taught_tasks(version.manifest))
+    tasks = read_numbered_tasks(
+        session, model, list_taught_tasks(version.manifest), with_reports=False
+    )
     last = _read_last(session, model, version)
     # No move is advised to a base that this machine cannot provide.
     can_move = model.base != imagenet_base.NAME and not imagenet_base.find_base_problem()

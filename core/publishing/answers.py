@@ -6,17 +6,16 @@ parent's cells without predictions, written by older releases, the job predicts 
 fills them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.job_result import JobResult, Measured
+from core.contract.jobs.job_result import AnswersFile, JobResult, Measured
 from core.database.session import Database
 from core.database.tables import Job, Model, Result, Task
-from core.execution.result import ResultFolder
 from core.ingest.answers import NEW, draw_key, seal_files
 from core.jobs.fence import Claim
 from core.storage import Blobs
@@ -57,9 +56,9 @@ class Sealed:
 
 
 def store_predictions(
-    db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]
+    db: Database, blobs: Blobs, claim: Claim, folder: Path, answers: Sequence[AnswersFile]
 ) -> Sealed:
-    """Store the predictions of a result for those cells that have none yet."""
+    """Store the predictions in the folder of a result for those cells that have none yet."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         older = {"base": 0, "parent": job.parent_version or 0}
@@ -69,14 +68,14 @@ def store_predictions(
             Result.answers.is_not(None),
         )
         stored_cells = {(version, task) for version, task in session.execute(query)}
-        keys = _read_keys(session, job.model_id, {file.task for file in result.document.answers})
+        keys = _read_keys(session, job.model_id, {file.task for file in answers})
     # Cells that have predictions keep them: a version's measurements never change.
     files = {
-        (file.version, file.task): result.folder / file.file
-        for file in result.document.answers
+        (file.version, file.task): folder / file.file
+        for file in answers
         if (older.get(file.version), file.task) not in stored_cells
     }
-    path = result.folder / _FILE
+    path = folder / _FILE
     if not files:
         return Sealed({}, path, {})
     # One key for each task: its deletion makes all predictions on the task unreadable.

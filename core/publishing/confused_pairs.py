@@ -8,7 +8,7 @@ import numpy as np
 
 from core.contract.jobs.job_result import JobResult
 from core.execution.result import ResultFolder
-from core.ingest.answers import open_ranked_answers
+from core.ingest.answers import RankedAnswers, open_ranked_answers
 
 SHARE = 0.25
 """Minimum share, in [0, 1], of each class's held-out images predicted as the other class."""
@@ -42,23 +42,31 @@ def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
     if document.problem is not None:  # its predictions are no rows of classes
         return []
     heads = {head.task: head.classes for head in document.heads}
-    counts_by_task: dict[int, Counter[tuple[int, int]]] = {}
+    answers_by_task: dict[int, list[RankedAnswers]] = {}
     for file in document.answers:
         ranked = open_ranked_answers(result.folder / file.file) if file.version == "new" else None
-        if ranked is None or not len(ranked.rows):
-            continue
-        both, counts = np.unique(
-            np.stack([ranked.targets, ranked.rows]), axis=1, return_counts=True
-        )
-        pairs = Counter(dict(zip(map(tuple, both.T.tolist()), counts.tolist(), strict=True)))
-        # Without heads a class is the same in all tasks, so its images are summed up.
-        counts_by_task.setdefault(file.task if heads else 0, Counter()).update(pairs)
+        if ranked is not None and len(ranked.rows):
+            # Without heads a class is the same in all tasks, so its images are summed up.
+            answers_by_task.setdefault(file.task if heads else 0, []).append(ranked)
     confused = [
         pair
-        for task, counted in counts_by_task.items()
-        for pair in find_confused_pairs(counted, heads[task] if task else document.classes, task)
+        for task, answers in answers_by_task.items()
+        for pair in find_confused_pairs(
+            _count_pairs(answers), heads[task] if task else document.classes, task
+        )
     ]
     return sorted(confused, key=_least_share, reverse=True)
+
+
+def _count_pairs(answers: list[RankedAnswers]) -> Counter[tuple[int, int]]:
+    """Return the number of images by (true row, predicted row)."""
+    targets = np.concatenate([ranked.targets for ranked in answers]).astype(np.int64)
+    rows = np.concatenate([ranked.rows for ranked in answers])
+    # As one number each: numbers are counted faster than pairs.
+    size = int(rows.max()) + 1
+    pairs, counts = np.unique(targets * size + rows, return_counts=True)
+    both = zip((pairs // size).tolist(), (pairs % size).tolist(), strict=True)
+    return Counter(dict(zip(both, counts.tolist(), strict=True)))
 
 
 def find_confused_pairs(

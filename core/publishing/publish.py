@@ -21,6 +21,7 @@ from core.contract.manifest import StoredPart
 from core.contract.responses.event import StateData
 from core.database import job_log, measurements, owner_events
 from core.database.jobs import change_state
+from core.database.kinds import Kind
 from core.database.measurements import remove_figures
 from core.database.session import Database
 from core.database.states import Action, find_next_state
@@ -48,6 +49,7 @@ from core.publishing.answers import Sealed
 from core.publishing.confused_pairs import ConfusedPair, count_confused_pairs
 from core.publishing.manifest import JobRows, build_manifest
 from core.publishing.measured import Measurements, write_measured
+from core.publishing.measurement import Published, publish_measurement
 from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_warnings import Findings, describe_lacked_tasks, find_warnings
 from core.retention import references, retention
@@ -55,14 +57,6 @@ from core.retention.answers import remove_predictions
 from core.retention.damage import Marks
 from core.storage import Blobs, Store
 from core.usage import stored_bytes
-
-
-@dataclass(frozen=True)
-class Published:
-    """The version that a job has made: its number, and its status, published or held."""
-
-    number: int
-    status: str
 
 
 @dataclass(frozen=True)
@@ -132,6 +126,8 @@ def publish_result(
             `claim.explain_stop`.
         ValueError: the result is incomplete, which is a fault of the learning code.
     """
+    if claim.kind == Kind.MEASURE:
+        return publish_measurement(db, store, claim, result, cache)
     # An earlier call may have committed without its caller learning of it, as in an outage.
     done = _find_published(db, claim)
     if done is None:
@@ -143,7 +139,9 @@ def publish_result(
             stored.append(_Stored(file, *blobs.put_file(file.path, link=True)))
             hit_failpoint("part-stored")
         sealed, features = (
-            answers.store_predictions(db, blobs, claim, result_folder),
+            answers.store_predictions(
+                db, blobs, claim, result_folder.folder, result_folder.document.answers
+            ),
             store_features(blobs, result_folder),
         )
         totals = store_totals(blobs, result_folder)

@@ -6,7 +6,7 @@ They were chosen by measurement: docs/design/defaults.md has the table.
 from collections.abc import Mapping
 from typing import Any
 
-from core.contract.base import PRETRAINED, ModelBase
+from core.contract.base import ADOPTED, PRETRAINED, ModelBase
 from core.contract.catalogue import Catalogue
 from core.contract.patch import RecipePatch
 from core.contract.responses.architecture import ArchitectureChoice
@@ -17,6 +17,8 @@ from core.recipe.pretrained import ARCHITECTURE
 RANDOM = "random"
 WITH_WEIGHTS = {"name": "analytic"}
 """Method of a model that starts from weights; random ones use the recipe's own default."""
+AFTER_ADOPTION = {"name": "lwf"}
+"""Method of a model that adopts a classifier: it needs no image of the classes so far."""
 FROM_RANDOM = "from-random"
 """Preset of a model that starts from random weights: rate, bound of gradients, hyper-parameters.
 
@@ -62,7 +64,7 @@ def complete_start_recipe(
         return {"preset": FROM_RANDOM, **recipe}
     defaults: RecipePatch = {"optimizer": {"clip": CLIP}}
     if not _names_method(catalogue, recipe):
-        defaults["method"] = WITH_WEIGHTS
+        defaults["method"] = AFTER_ADOPTION if base == ADOPTED else WITH_WEIGHTS
     return dict(merge_recipe(defaults, recipe))
 
 

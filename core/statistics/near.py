@@ -102,14 +102,18 @@ def find_duplicates_in_each(new_hashes: Hashes, groups: Sequence[Hashes]) -> lis
     sizes = [len(group) for group in groups]
     begins = np.cumsum([0, *sizes])[:-1]
     group_of = np.repeat(np.arange(len(groups)), sizes)
-    hashes = np.concatenate([distinct, *groups])
+    earlier = np.concatenate([distinct[:0], *groups])
+    # Few of a large past are similar to any image of a small batch.
+    candidates = find_band_sharers(earlier, distinct)
+    group_of = group_of[candidates]
+    hashes = np.concatenate([distinct, earlier[candidates]])
     is_new = np.arange(len(hashes)) < len(distinct)
     none = 2 * _UNEQUAL
     best = np.full((len(groups), len(distinct)), none, np.int64)
 
     def keep_best(new: Rows, old: Rows) -> None:
         group = group_of[old - len(distinct)]
-        rank = old - len(distinct) - begins[group]
+        rank = candidates[old - len(distinct)] - begins[group]
         rank[(hashes[new] != hashes[old]).any(1)] += _UNEQUAL
         # `at`, because a row may occur several times, of which an assignment keeps the last.
         np.minimum.at(best, (group, new), rank)
@@ -160,11 +164,14 @@ def find_contradictions(
         At most one pair for each image, rising: (row of `earlier`, or an earlier row of `hashes`;
             row of `hashes`).
     """
-    old = np.zeros((0, 2), np.uint64) if earlier is None else earlier
+    old, old_labels = np.zeros((0, 2), np.uint64), np.zeros(0, np.int64)
+    candidates = old_labels
+    if earlier is not None and earlier_labels is not None:
+        # Few of a large past are similar to any image of a small batch.
+        candidates = find_band_sharers(earlier, hashes)
+        old, old_labels = earlier[candidates], earlier_labels[candidates]
     both = np.concatenate([old, hashes])
-    numbers = np.concatenate(
-        [np.zeros(0, np.int64) if earlier_labels is None else earlier_labels, labels]
-    )
+    numbers = np.concatenate([old_labels, labels])
     is_old = np.arange(len(both)) < len(old)
     # One representative of each hash, label and side: others of the same kind have the same
     # partners.
@@ -183,7 +190,30 @@ def find_contradictions(
     _visit_pairs(both[first], left, right, take_smaller, numbers[first])
     before = partner[group.reshape(-1)]
     rows = np.flatnonzero((before < np.arange(len(both))) & ~is_old)
-    return [(int(before[row]), int(row) - len(old)) for row in rows]
+    # Without earlier images, a partner is a row of the batch itself.
+    partners = before[rows] if earlier is None else candidates[before[rows]]
+    return list(zip(partners.tolist(), (rows - len(old)).tolist(), strict=True))
+
+
+def find_band_sharers(hashes: Hashes, others: Hashes) -> Rows:
+    """Return the rows of `hashes` that have a band in common with any of `others`, rising.
+
+    All others are no near duplicates of these.
+    """
+    shares = np.zeros(len(hashes), np.bool_)
+    for key, other_key in zip(_iter_band_keys(hashes), _iter_band_keys(others), strict=True):
+        is_present = np.zeros(1 << BAND_BITS, np.bool_)
+        is_present[other_key] = True
+        shares |= is_present[key]
+    return np.flatnonzero(shares)
+
+
+def _iter_band_keys(hashes: Hashes) -> Iterator[Rows]:
+    """Yield the value of each band, [N]."""
+    for band in range(BANDS):
+        word, at = divmod(band * BAND_BITS, 64)
+        key = (hashes[:, word] >> np.uint64(at)) & np.uint64((1 << BAND_BITS) - 1)
+        yield key.astype(np.int64)
 
 
 def _compute_perceptual_hashes(images: _Images) -> Hashes:
@@ -248,11 +278,9 @@ def _visit_pairs(
     """
     iter_pairs = _iter_within if left.all() and right.all() else _iter_across
     complete = True
-    for band in range(BANDS):
-        word, at = divmod(band * BAND_BITS, 64)
-        key = (hashes[:, word] >> np.uint64(at)) & np.uint64((1 << BAND_BITS) - 1)
+    for key in _iter_band_keys(hashes):
         # A pair with several bands in common comes up once for each of them.
-        for pairs in iter_pairs(key.astype(np.int64), left, right):
+        for pairs in iter_pairs(key, left, right):
             if pairs is None:
                 complete = False
                 break

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -35,6 +36,9 @@ A job may be about to open it.
 _log = logging.getLogger(__name__)
 VERIFIED = Verified()
 """Verified files and objects, shared by all `Blobs` of this process. `open_store` sets its age."""
+_UNTRIMMED: dict[tuple[Path, int], int] = {}
+"""Bytes cached since the last trim, by cache folder and size; shared like `VERIFIED`, since each job
+makes its own `Blobs`."""
 # Locks by the first byte of the digest: of several threads that verify one blob, only one reads it.
 _verifying = [threading.RLock() for _ in range(256)]
 
@@ -79,8 +83,6 @@ class Blobs:
         self._store = store
         self._cache = cache
         self._cache_bytes = cache_bytes
-        self._untrimmed: int | None = None
-        """Bytes cached since the last trim; None before the first."""
         self._marks = marks
 
     @staticmethod
@@ -186,9 +188,10 @@ class Blobs:
         cached = self._locate_cached(sha256)
         # Several requests for one version would otherwise download the same blob at once.
         with _verifying[int(sha256[:2], 16)]:
-            if cached.is_file():
-                if _is_sound_copy(sha256, cached):
-                    _record_use(cached)
+            status = _find_status(cached)
+            if status is not None:
+                if _is_sound_copy(sha256, cached, status):
+                    _record_use(cached, status)
                     return cached
                 _log.warning(
                     "a cached blob was damaged and is fetched again", extra={"sha256": sha256}
@@ -300,13 +303,13 @@ class Blobs:
 
         A trim looks at every file, of which an old model has thousands.
         """
+        cache = self._cache, self._cache_bytes
         # The first trim is due at once: what earlier processes have cached is unknown.
-        if self._untrimmed is not None:
-            self._untrimmed += size
-            if self._untrimmed < self._cache_bytes // TRIM_PARTS:
-                return
-        self._untrimmed = 0
-        self._trim_cache()
+        untrimmed = _UNTRIMMED[cache] + size if cache in _UNTRIMMED else self._cache_bytes
+        is_due = untrimmed >= self._cache_bytes // TRIM_PARTS
+        _UNTRIMMED[cache] = 0 if is_due else untrimmed
+        if is_due:
+            self._trim_cache()
 
     def _trim_cache(self) -> None:
         """Delete the least recently used blobs until the cache fits, but no recently used ones."""
@@ -377,15 +380,24 @@ def verify_chunks(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[by
         yield pending
 
 
-def _is_sound_copy(sha256: str, path: Path) -> bool:
-    """Return whether a cached file has the digest.
+def _find_status(path: Path) -> os.stat_result | None:
+    """Return the status of a file; None if there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def _is_sound_copy(sha256: str, path: Path, status: os.stat_result) -> bool:
+    """Return whether a cached file of this status has the digest.
 
     It is not read if this process verified it recently.
     """
+    tag = make_file_tag(status)
+    if VERIFIED.has(str(path), tag):
+        return True
     try:
-        tag = make_file_tag(path.stat())
-        if VERIFIED.has(str(path), tag):
-            return True
         if _hash_file(path)[0] != sha256:
             return False
     except FileNotFoundError:
@@ -394,14 +406,14 @@ def _is_sound_copy(sha256: str, path: Path) -> bool:
     return True
 
 
-def _record_use(path: Path) -> None:
+def _record_use(path: Path, status: os.stat_result) -> None:
     """Set the access time to now, to record the last use.
 
     The modification time stays as it is, because it shows whether the bytes changed.
     """
     try:
         # Mount options such as noatime keep reads from updating the access time.
-        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+        os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
         VERIFIED.retag(str(path), make_file_tag(path.stat()))
     except FileNotFoundError:
         raise Unavailable(

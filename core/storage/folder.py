@@ -7,6 +7,7 @@ removed after a day.
 
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -266,6 +267,9 @@ def _make_folders(folder: Path) -> set[Path]:
 def _copy_file(source: BinaryIO, target: BinaryIO) -> None:
     """Copy a whole file inside the kernel, or by reference where the file system shares blocks."""
     remaining = os.fstat(source.fileno()).st_size
+    if not hasattr(os, "copy_file_range"):  # only Linux has it
+        shutil.copyfileobj(source, target, _COPY_BYTES)
+        return
     while remaining > 0:
         try:
             copied = os.copy_file_range(

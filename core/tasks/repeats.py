@@ -18,6 +18,7 @@ from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
 
 from core.contract.reports.report import BatchReport, DuplicatesPolicy, Repeats
+from core.database.kinds import Kind
 from core.database.tables import Job, Model, Task, Version
 from core.ingest.inspect import Directory
 from core.lineage import words
@@ -138,8 +139,13 @@ def find_making_job(session: Session, same: Same) -> Job:
     """Return the job that made what a task is now: the one under way, or the one that made its
     version.
     """
-    if same.standing in (Standing.QUEUED, Standing.RUNNING):
+    if same.standing in (Standing.QUEUED, Standing.RUNNING) and not same.task.came_with_model:
         return retries.find_newest_job(session, same.task)
+    if same.task.came_with_model:
+        measures = Job.model_id == same.task.model_id, Job.kind == str(Kind.MEASURE)
+        ran = Job.archive_sha256 == same.task.sha256
+        query = select(Job).where(*measures, ran).order_by(Job.place.desc()).limit(1)
+        return session.scalars(query).one()
     query = select(Job).where(Job.task_id == same.task.id, Job.version.is_not(None))
     made = session.scalars(query.order_by(Job.place.desc()).limit(1)).first()
     return made or retries.find_newest_job(

@@ -20,6 +20,7 @@ from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import Gone, Invalid, NotFound, StoreCorrupt, WrongState
 from core.ingest.dataset import Images, Labels, open_dataset
+from core.ingest.findings.traces import read_traces
 from core.requests.actor import Actor, find_model, guard_model_files
 from core.requests.pages import decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339
@@ -32,12 +33,16 @@ MAX_TILES = 64
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a task's data: digest of its dataset, and labels that its numbers stand for."""
+    """A part of a task's data: digest of its dataset, and labels that its numbers stand for.
+
+    `traces`: digest of the task's traces, which have the paths; None if there are none.
+    """
 
     task: int
     split: Split
     sha256: str
     labels: list[str]
+    traces: str | None = None
 
     def build_etag(self, rows: Sequence[int]) -> str:
         """Return the ETag of a picture of these images."""
@@ -62,7 +67,8 @@ def find_part(db: Database, actor: Actor, model: str, number: int, split: Split)
             raise NotFound(f"The model has no task {number}.")
         sha256 = _find_digest(owner, task, split)
         damage.refuse_marked_objects(session, owner.id, [Blobs.make_key(sha256)])
-        return Part(number, split, sha256, _list_labels(owner, task))
+        traces = task.traces_sha256 if task.held_out_deleted_at is None else None
+        return Part(number, split, sha256, _list_labels(owner, task), traces)
 
 
 @contextmanager
@@ -104,8 +110,16 @@ def list_images(
     )
     # One more than the page shows tells if there is a next page.
     page_rows = rows[np.searchsorted(rows, after, side="right") :][: limit + 1].tolist()
+    paths = _read_paths(blobs, part, len(labels))
     return {
-        "items": [{"index": row, "label": part.labels[labels[row]]} for row in page_rows[:limit]],
+        "items": [
+            {
+                "index": row,
+                "label": part.labels[labels[row]],
+                "path": paths[row] if paths else None,
+            }
+            for row in page_rows[:limit]
+        ],
         "total": len(rows),
         "next_cursor": encode_cursor(page_rows[limit - 1]) if len(page_rows) > limit else None,
     }
@@ -156,6 +170,20 @@ def parse_rows(text: str) -> list[int]:
     return rows
 
 
+def _read_paths(blobs: Blobs, part: Part, size: int) -> list[str]:
+    """Return the path of each image of a part; none if they are not stored, or damaged."""
+    if part.traces is None:
+        return []
+    try:
+        traces = read_traces(blobs.fetch_file(part.traces))
+    except (StoreCorrupt, ValueError):  # the damage has been recorded; the images are there
+        return []
+    first = len(traces.train)
+    paths = traces.names[:first] if part.split == "train" else traces.names[first:]
+    # Traces of another decoding do not say where these images come from.
+    return paths if len(paths) == size else []
+
+
 def _open_arrays(blobs: Blobs, part: Part) -> tuple[Images, Labels]:
     """Return images and labels of the part as arrays."""
     return open_dataset(blobs.fetch_file(part.sha256))
@@ -168,6 +196,14 @@ def _find_digest(model: Model, task: Task, split: Split) -> str:
             f"The data of task {task.number} was deleted on {format_rfc3339(task.data_deleted_at)}."
         )
     is_train = split == "train"
+    if task.came_with_model and (is_train or task.held_out_sha256 is None):
+        raise WrongState(
+            f"Task {task.number} came with the model, without training images."
+            if is_train
+            else f"Task {task.number} came with the model, and no held-out image of it was sent. "
+            "Send them as a batch with a folder test and nothing else.",
+            extra={"state": task.standing or "queued"},
+        )
     sha256 = task.train_sha256 if is_train else task.held_out_sha256
     deleted_at = task.train_deleted_at if is_train else task.held_out_deleted_at
     if deleted_at is not None:

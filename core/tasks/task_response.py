@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
+from core.contract.base import ADOPTED_VERSION
 from core.contract.responses.task import TaskOut
 from core.database.tables import Job, Model, Result, Task
 from core.lineage import words
@@ -42,6 +43,8 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
         newest[str(job.task_id)] = job
         if job.version is not None and job.task_number is not None:
             published[job.task_number] = job.version
+    # No job has made the version that a classifier came as.
+    published |= {task.number: ADOPTED_VERSION for task in tasks if task.came_with_model}
     where = read_standings(session, model.id, tasks)
     latest = find_newest_published(session, model.id)
     cells: dict[tuple[int, int], float] = {}

@@ -294,7 +294,14 @@ def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, ta
         ):
             return  # it is being learned again since: a retry takes the lock on the task's row
         model = session.get_one(Model, task.model_id)
-        status = select(Version.status).where(Version.job_id.in_([job.id for job in jobs]))
+        # A version that came with its model has no job.
+        came = and_(
+            *(Version.model_id == task.model_id, Version.task_number == task.number),
+            Version.job_id.is_(None),
+        )
+        status = select(Version.status).where(
+            or_(Version.job_id.in_([job.id for job in jobs]), came)
+        )
         published = "published" in session.execute(status).scalars().all()
         now = db.now(session)
         due = retention.find_deletable_files(

@@ -21,8 +21,8 @@ from core.database.session import Database
 from core.database.tables import Export, Part
 from core.errors import ExportUnavailable, Unavailable
 from core.export.format import Format, PartFile, Version
-from core.export.merged import DamagedPart
 from core.export.registry import FORMATS
+from core.files.merged import DamagedPart
 from core.lineage.sure import choose_sure_threshold
 from core.requests.actor import Actor, find_model
 from core.requests.class_only import require_classes

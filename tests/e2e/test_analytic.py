@@ -54,7 +54,7 @@ def test_a_batch_that_is_learned_again_after_a_rollback_adds_its_sums_once(clien
 
 
 def test_features_go_with_the_data_of_their_task_and_learning_goes_on(client: Rest) -> None:
-    small.create(client, "gone", "analytic", architecture=ARCHITECTURE)
+    small.create(client, "gone", ANALYTIC, architecture=ARCHITECTURE)
     learn(client, "gone", *WEEKS[:2])
     client.call("DELETE", "/v1/models/gone/tasks/1/data")
 

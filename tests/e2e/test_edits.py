@@ -1,7 +1,9 @@
 """Edits of a model through HTTP: each ends as a model that was sent the corrected batches."""
 
+import io
 import signal
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -9,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from perennial.errors import Invalid
+from perennial.errors import Conflict, Invalid
+from tests.e2e.holder import Holder
 from tests.e2e.small import WEEKS, create, learn, pack
 from tests.rest import Json, Rest
+from tools.service import Service
 
 _NUMBERS = count()
 ANALYTIC: Json = {"name": "analytic", "projection": 64}
@@ -38,6 +42,11 @@ OPERATIONS: dict[str, list[Json]] = {
     "rename": [{"rename": {"from": "2", "to": "two"}}],
     "merge": [{"merge": {"from": ["1", "2"], "into": "1"}}],
     "drop": [{"drop": {"class": "0"}}],
+    "remove a task": [{"remove": {"task": 2}}],
+    "remove the last task and relabel": [
+        {"remove": {"task": 3}},
+        {"relabel": {"task": 1, "image": 3, "label": "1"}},
+    ],
 }
 
 
@@ -63,6 +72,10 @@ def send_corrected(client: Rest, model: str, method: Json) -> str:
     other = f"{model}-corrected"
     create(client, other, method)
     for task in client.items(f"/v1/models/{model}/tasks"):
+        if task["standing"] == "discarded":
+            # Its number is not used again: seeds depend on it.
+            learn_nothing(client, other)
+            continue
         path, files = f"/v1/models/{model}/tasks/{task['number']}", {}
         for split, folder in (("train", "train"), ("held_out", "test")):
             for image in client.get(f"{path}/images?split={split}&limit=200")["items"]:
@@ -72,6 +85,13 @@ def send_corrected(client: Rest, model: str, method: Json) -> str:
     return other
 
 
+def learn_nothing(client: Rest, model: str) -> None:
+    """Submit a batch whose job is cancelled before it begins."""
+    first = client.submit(model, WEEKS[4])
+    client.call("POST", f"/v1/jobs/{first.id}/cancel")
+    assert client.wait(first).state == "cancelled"
+
+
 def describe(client: Rest, model: str) -> Json:
     """The newest version: classes, digests of what answers, and its row of the matrix."""
     newest = client.read_versions(model)[-1]
@@ -79,6 +99,7 @@ def describe(client: Rest, model: str) -> Json:
     cells = {
         task["number"]: client.get(f"/v1/models/{model}/tasks/{task['number']}")["accuracy_now"]
         for task in client.items(f"/v1/models/{model}/tasks")
+        if task["standing"] == "learned"
     }
     return {
         "classes": manifest["classes"],
@@ -96,6 +117,7 @@ QUICK = {
     ("auto", "relabel to a class of another task"),
     ("auto", "merge"),
     ("auto", "drop"),
+    ("auto", "remove a task"),
     ("er", "relabel to a new class"),
 }
 """Each takes another path through the engine; all others are in the campaign."""
@@ -128,10 +150,12 @@ def draw_operations(client: Rest, model: str, random: Random) -> list[Json]:
     task = random.choice(tasks)
     part, size = random.choice([("train", task["n_train"]), ("held_out", task["n_held_out"])])
     image = {"task": task["number"], "part": part, "image": random.randrange(size)}
+    # A batch needs training images of each class that it has held-out images of.
+    labels = sorted(task["classes"]) if part == "held_out" else [*known, f"new {random.random()}"]
     first, second = random.sample(known, 2)
     return random.choice(
         [
-            [{"relabel": {**image, "label": random.choice([*known, f"new {random.random()}"])}}],
+            [{"relabel": {**image, "label": random.choice(labels)}}],
             [{"remove": image}],
             [{"rename": {"from": first, "to": f"named {random.random()}"}}],
             [{"merge": {"from": [first], "into": second}}] if len(known) > 3 else [],
@@ -208,6 +232,110 @@ def accuracies(client: Rest, model: str) -> dict[int, dict[int, float]]:
     tasks = [column["task"] for column in found["columns"]]
     rows = zip(found["rows"], found["accuracy_matrix"], strict=True)
     return {row["version"]: dict(zip(tasks, cells, strict=True)) for row, cells in rows}
+
+
+def test_a_class_gets_another_name_though_neither_images_nor_features_are_kept(
+    client: Rest,
+) -> None:
+    name = f"edited-{next(_NUMBERS)}"
+    create(client, name, METHODS["er"], training_data_days=0)
+    learn(client, name, *WEEKS[:2])
+    newest = client.read_versions(name)[-1]["manifest"]
+    path = f"/v1/models/{name}/edits"
+    with pytest.raises(Conflict, match="needs the training images of tasks 1, 2"):
+        client.call("POST", path, json={"operations": [{"drop": {"class": "0"}}]})
+    made = edit(client, name, [{"rename": {"from": "0", "to": "zero"}}])
+    assert (made["way"], made["version"], made["parent"]) == ("rename", 3, 2)
+    renamed = client.read_versions(name)[-1]["manifest"]
+    assert renamed["classes"] == ["zero", "1", "2", "3"]
+    assert renamed["parts"] == newest["parts"]
+    found = accuracies(client, name)
+    assert found[3] == found[2]
+    assert client.get(f"/v1/models/{name}/tasks/1")["classes"] == {"1": 32, "zero": 32}
+    # The next batch may use either name, and the next version is measured on the renamed class.
+    learn(client, name, WEEKS[2])
+    assert accuracies(client, name)[4].keys() == {1, 2, 3}
+
+
+def unpack(batch: bytes) -> dict[str, bytes]:
+    """Files of an archive by name."""
+    with zipfile.ZipFile(io.BytesIO(batch)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.mark.parametrize("method", ["auto", "er"])
+def test_older_versions_lose_what_they_hold_of_removed_images_on_request(
+    client: Rest, method: str, running: Service
+) -> None:
+    # No other model has these batches, so that nothing else keeps their files.
+    model = begin(client, METHODS[method], weeks=0)
+    for batch in WEEKS[:2]:
+        names = list(files := unpack(batch))
+        learn(client, model, pack({n: files[n] for n in names if n != names[len(method)]}))
+    task = client.get(f"/v1/models/{model}/tasks/1/images?split=train&limit=200")
+    paths = [image["path"] for image in task["items"] if image["label"] == "0"]
+    made = edit(client, model, [{"remove": {"name": path}} for path in paths[:2]])
+    assert made["images"] == {"relabelled": 0, "removed": 2}
+    assert (
+        made["undo_until"] is None and made["still_in_versions"] == [1, 2][: 1 + (method == "er")]
+    )
+    before = describe(client, model)
+    path = f"/v1/models/{model}/edits/1"
+    purged = client.call("POST", f"{path}/purge").json()
+    assert purged["still_in_versions"] == []
+    assert client.call("POST", f"{path}/purge").json() == purged
+    assert describe(client, model) == before
+    # Its files were replaced, and the former ones are gone.
+    (files,) = made["files"]
+    stored = {file.name for file in (running.data_dir / "store").rglob("*") if file.is_file()}
+    assert files["after"]["train"] in stored and files["before"]["train"] not in stored
+    learn(client, model, WEEKS[2])
+
+
+def delete_data(client: Rest, model: str) -> None:
+    """Delete the images of a task that the edit changes."""
+    client.call("DELETE", f"/v1/models/{model}/tasks/1/data")
+
+
+def roll_back(client: Rest, model: str) -> None:
+    """Move the line back to a version that was not taught a task of the edit."""
+    client.call("POST", f"/v1/models/{model}/aliases/production/rollback", json={"version": 1})
+
+
+@pytest.mark.parametrize("happens", [delete_data, roll_back])
+def test_an_edit_whose_data_or_line_changes_meanwhile_fails_and_changes_nothing(
+    client: Rest, holder: Holder, happens: Callable[[Rest, str], None]
+) -> None:
+    model = begin(client, METHODS["auto"], weeks=2)
+    path = f"/v1/models/{model}/edits"
+    operations = [{"relabel": {"task": number, "image": 0, "label": "1"}} for number in (1, 2)]
+    holder.arm("edit-finished")
+    sent = client.call("POST", path, json={"operations": operations}).json()
+    worker = holder.wait()
+    with pytest.raises(Conflict, match="Edit 1 is running"):
+        client.call("POST", path, json={"operations": operations})
+    classes = [task["classes"] for task in client.items(f"/v1/models/{model}/tasks")]
+    happens(client, model)
+    worker.resume()
+    end = client.wait(sent["job"])
+    assert end.state == "failed" and end.error is not None and end.error.kind == "data"
+    assert [task["classes"] for task in client.items(f"/v1/models/{model}/tasks")] == classes
+    assert len(client.read_versions(model)) == 3
+    assert client.get(f"{path}/1")["version"] is None
+
+
+def test_a_batch_that_waits_is_learned_after_the_edit(client: Rest, holder: Holder) -> None:
+    model, other = begin(client, METHODS["auto"], weeks=2), begin(client, METHODS["auto"], weeks=2)
+    holder.arm("edit-prepared")
+    body = {"operations": OPERATIONS["merge"]}
+    sent = client.call("POST", f"/v1/models/{model}/edits", json=body).json()
+    worker = holder.wait()
+    job = client.submit(model, WEEKS[2])
+    worker.resume()
+    assert client.wait(sent["job"]).state == client.wait(job).state == "succeeded"
+    edit(client, other, OPERATIONS["merge"])
+    learn(client, other, WEEKS[2])
+    assert describe(client, model) == describe(client, other)
 
 
 DEATHS = [

@@ -3,13 +3,14 @@
 import json
 import sqlite3
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import postgresql
 import psycopg
+import pytest
 from sqlalchemy import JSON, TextClause, column, inspect, select, text
 from sqlalchemy import table as of
 from sqlalchemy.engine import make_url
@@ -33,6 +34,20 @@ Schema = dict[tuple[str, str], list[str]]
 def sqlite_url(folder: Path) -> str:
     """Return the URL of the database in a folder."""
     return f"sqlite:///{folder / 'perennial.db'}"
+
+
+def parametrize_pairs(
+    name: str, values: Sequence[object], on_postgresql: Sequence[object]
+) -> pytest.MarkDecorator:
+    """Run a test with all values on SQLite and with some on PostgreSQL; the campaign runs all on
+    both.
+    """
+    needed = pytest.mark.services("postgresql")
+    pairs = [pytest.param("sqlite", value) for value in values]
+    for value in values:
+        marks = [needed] if value in on_postgresql else [needed, pytest.mark.campaign]
+        pairs.append(pytest.param("postgresql", value, marks=marks))
+    return pytest.mark.parametrize(("dialect", name), pairs, scope="session", indirect=["dialect"])
 
 
 _unused: list[str] = []

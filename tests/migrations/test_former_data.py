@@ -102,6 +102,19 @@ def test_a_copy_that_fails_leaves_the_database_as_it_was(
     migrate.require_current_schema(former)
 
 
+def test_copies_before_earlier_changes_are_bounded(former: Database, tmp_path: Path) -> None:
+    end = "db" if former.dialect == "sqlite" else "dump"
+    for age, name in enumerate(("before-0007", "before-0006", "before-0005"), start=1):
+        (tmp_path / f"{name}.{end}").write_text("an earlier copy")
+        os.utime(tmp_path / f"{name}.{end}", (1000 - age, 1000 - age))
+    (tmp_path / "perennial.db").touch()
+    copy = migrate.upgrade_schema(former, backups=tmp_path)
+    assert copy is not None and copy.name == f"before-{migrate.find_head_revision()}.{end}"
+    kept = {path.name for path in tmp_path.glob(f"before-*.{end}")}
+    assert kept == {copy.name, f"before-0007.{end}", f"before-0006.{end}"}
+    assert (tmp_path / "perennial.db").exists()
+
+
 def test_a_dump_that_fails_says_why(former: Database, tmp_path: Path) -> None:
     if former.dialect == "postgresql":
         url = make_url(former.url).set(database="perennial_test_nobody")
@@ -131,7 +144,7 @@ def test_the_password_is_not_an_argument_of_pg_dump(
     assert (tmp_path / "password").read_text() == "s/cret\n"
 
 
-@pytest.mark.parametrize("revision", ["0001", "0012", "0034"])
+@databases.parametrize_pairs("revision", ("0001", "0012", "0034"), ("0034",))
 @pytest.mark.parametrize("check", [migrate.require_current_schema, migrate.upgrade_schema])
 def test_older_data_is_refused_with_the_commit_to_go_through(
     former: Database, check: Callable[[Database], object], revision: str

@@ -41,16 +41,16 @@ def test_the_migrations_make_exactly_the_tables_of_the_code(
         assert read_schema(empty) == read_schema(of_the_code)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "ALTER TABLE jobs ADD COLUMN more BIGINT",
-        "ALTER TABLE jobs ADD COLUMN more BIGINT DEFAULT 1 NOT NULL",
-        "DROP INDEX ix_jobs_anytime",
-        "DROP INDEX ix_tasks_train; CREATE INDEX ix_tasks_train ON tasks (model_id, n_train)",
-        "DROP TABLE scrub; CREATE TABLE scrub (id BIGINT PRIMARY KEY)",
-    ],
+CHANGES = (
+    "ALTER TABLE jobs ADD COLUMN more BIGINT",
+    "ALTER TABLE jobs ADD COLUMN more BIGINT DEFAULT 1 NOT NULL",
+    "DROP INDEX ix_jobs_anytime",
+    "DROP INDEX ix_tasks_train; CREATE INDEX ix_tasks_train ON tasks (model_id, n_train)",
+    "DROP TABLE scrub; CREATE TABLE scrub (id BIGINT PRIMARY KEY)",
 )
+
+
+@databases.parametrize_pairs("change", CHANGES, CHANGES[:1])
 def test_the_comparison_sees_each_difference(empty: Database, change: str) -> None:
     migrate.upgrade_schema(empty)
     before = read_schema(empty)
@@ -100,7 +100,10 @@ def test_an_empty_database_names_the_command(empty: Database) -> None:
         migrate.require_current_schema(empty)
 
 
-@pytest.mark.parametrize("check", [migrate.require_current_schema, migrate.upgrade_schema])
+CHECKS = (migrate.require_current_schema, migrate.upgrade_schema)
+
+
+@databases.parametrize_pairs("check", CHECKS, CHECKS[1:])
 def test_a_newer_schema_is_refused_and_stays(
     empty: Database, check: Callable[[Database], object]
 ) -> None:

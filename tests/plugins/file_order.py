@@ -26,19 +26,20 @@ LONGEST_FIRST = (
     "e2e/test_compare.py",
     "e2e/test_rebase.py",
 )
-"""Files of 15 seconds and more, and one of each group of `SHARED_SERVICES`: a long file that starts
+"""Files of 15 seconds and more, and one of each group of `SHARED`: a long file that starts
 last keeps one process busy while the others have finished. The table of durations at the end of a
 run names them.
 """
-SHARED_SERVICES = (
-    "tests/client/test_",
-    "tests/e2e/test_large_",
-    "tests/faults/test_",
-    "tests/security/test_",
-    "tests/ui/",
+SHARED = (
+    ("tests/client/test_",),
+    ("tests/core/learning/",),
+    ("tests/e2e/", "tests/core/storage/", "tests/core/uploads/", "tests/test_services.py"),
+    ("tests/faults/test_",),
+    ("tests/security/test_",),
+    ("tests/ui/",),
 )
-"""Starts of the paths of files that share a service: one process runs them all and starts the
-service once.
+"""Starts of the paths of files that share something that takes seconds to start: a service, the S3
+server, or the process that forks jobs. One process runs them all and starts it once.
 """
 
 
@@ -59,14 +60,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep files that share a service with one process, beside what `--dist loadfile` does."""
+    """Keep the files of each group of `SHARED` with one process, beside what `--dist loadfile`
+    does.
+    """
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    class ServiceScheduling(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
+    class GroupScheduling(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
         def _split_scope(self, nodeid: str) -> str:
-            shared = (start for start in SHARED_SERVICES if nodeid.startswith(start))
-            return next(shared, super()._split_scope(nodeid))
+            groups = (starts[0] for starts in SHARED if nodeid.startswith(starts))
+            return next(groups, super()._split_scope(nodeid))
 
-    return ServiceScheduling(config, log)
+    return GroupScheduling(config, log)

@@ -26,7 +26,6 @@ from core.settings import Settings
 ROOT = Path(__file__).parents[2]
 VENV = ROOT / ".venv-swift"
 CONSTRAINTS = Path(__file__).with_name("swift-constraints.txt")
-SWIFT = "swift==2.38.3"
 ACCESS_KEY = "test:tester"
 SECRET_KEY = "testing-secret-key-of-the-tests"
 
@@ -82,25 +81,26 @@ use = egg:swift#dlo
 
 def installed() -> Path:
     """Install the server when missing, and return the `bin` folder of its virtual environment."""
-    wanted = hashlib.sha256(
-        SWIFT.encode() + CONSTRAINTS.read_bytes() + sys.version.encode()
-    ).hexdigest()
+    wanted = hashlib.sha256(CONSTRAINTS.read_bytes() + sys.version.encode()).hexdigest()
     ready = VENV / "ready"
     VENV.mkdir(exist_ok=True)
     with (VENV / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two test sessions may start at once
         if not ready.is_file() or ready.read_text() != wanted:
             ready.unlink(missing_ok=True)
-            pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            python = VENV / "env" / "bin" / "python"
+            pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
             for command in (
-                [sys.executable, "-m", "venv", "--clear", VENV / "env"],
-                [VENV / "env" / "bin" / "python", *pip, "-c", CONSTRAINTS, SWIFT],
+                # Without a pip of its own and without a search for requirements: a quarter of the
+                # time.
+                [sys.executable, "-m", "venv", "--clear", "--without-pip", VENV / "env"],
+                [*pip, "install", "--quiet", "--no-deps", "-r", CONSTRAINTS],
             ):
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode:
                     raise processes.ServiceMissing(
-                        f"The S3 server of the tests cannot be installed ({SWIFT} into {VENV}):"
-                        f"\n{done.stderr[-2000:]}"
+                        f"The S3 server of the tests cannot be installed ({CONSTRAINTS} into "
+                        f"{VENV}):\n{done.stderr[-2000:]}"
                     )
             ready.write_text(wanted)
     return VENV / "env" / "bin"

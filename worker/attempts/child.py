@@ -136,9 +136,10 @@ class Zygote:
             ZygoteDied: no child could be started.
         """
         self.wait_ready()
-        # Other processes of this worker must not inherit the ends, or the pipes would never close.
-        event_read, event_write = os.pipe2(os.O_CLOEXEC)
-        control_read, control_write = os.pipe2(os.O_CLOEXEC)
+        # Other processes of this worker must not inherit the ends, or the pipes would never close;
+        # Python's pipes are not inherited.
+        event_read, event_write = os.pipe()
+        control_read, control_write = os.pipe()
         try:
             request = json.dumps({"spec": str(spec), "data_bytes": data_bytes}).encode()
             socket.send_fds(self._socket, [request], [event_write, control_read])
@@ -217,11 +218,11 @@ class Child:
         self._buffer = b""
         self.ended = False
         # With a process descriptor, a signal never reaches another process that got the same
-        # number.
-        try:
-            self._pidfd: int | None = os.pidfd_open(pid)
-        except ProcessLookupError:
-            self._pidfd = None
+        # number. Only Linux has them.
+        self._pidfd: int | None = None
+        if hasattr(os, "pidfd_open"):
+            with contextlib.suppress(ProcessLookupError):
+                self._pidfd = os.pidfd_open(pid)
 
     def fileno(self) -> int:
         """Return the descriptor of the event pipe, for `select`."""
@@ -261,9 +262,12 @@ class Child:
 
     def kill(self) -> None:
         """End the process at once."""
-        if self._pidfd is not None:
-            with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError):
+            if self._pidfd is not None:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            elif not hasattr(os, "pidfd_open") and not self.ended:
+                # Until its pipe has ended, the process has its number for certain.
+                os.kill(self.pid, signal.SIGKILL)
 
     def finish(self, timeout_s: float = 5.0) -> int | None:
         """Close the pipes, wait for the end (by force after `timeout_s`), return the exit code."""

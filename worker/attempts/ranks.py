@@ -76,7 +76,8 @@ def main(arguments: list[str]) -> int:
     """Run one rank; return the exit status."""
     parent, spec_path = int(arguments[0]), arguments[1]
     # Otherwise, a rank would outlive a killed torchrun and keep its device.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return 1  # torchrun died before the signal could be set
     events = os.dup(EVENTS_FD)

@@ -7,7 +7,8 @@ descriptors (the write end of the event pipe, the read end of the control pipe).
 lines `{"ready"}`, `{"pid"}` and `{"pid", "status"}`, or `{"error"}` if it cannot serve. The zygote
 ends when the socket closes, since the worker is gone then.
 
-Run it as `python -m worker.attempts.zygote FD`.
+Run it as `python -m worker.attempts.zygote FD`. Where a process that has loaded torch may not fork
+(macOS), the zygote does not load it, and each child starts a Python of its own, which takes seconds.
 """
 
 import contextlib
@@ -23,8 +24,9 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypedDict
+from typing import NoReturn, TypedDict
 
+from core.platforms import is_safe_to_fork
 from worker.attempts.job_points import die_if_armed
 from worker.devices.cuda_free import CudaOpened, require_cuda_free
 
@@ -32,11 +34,18 @@ ChildMain = Callable[[str, int, int], int]
 """Function `main(spec_path, out_fd, control_fd)` that a job child runs; it returns the exit status.
 """
 
-PRELOADED = ("torch", "core.learning.training.job", "core.learning.export.job")
+PRELOADED = (
+    "torch",
+    "core.learning.training.job",
+    "core.learning.export.job",
+    "core.learning.evaluation.measuring",
+)
 REQUEST_BYTES = 65_536
 OOM_SCORE = 500
 """Added to a child's OOM score, so that a machine short of memory ends a job before a service."""
 CHILD_CRASHED = 70
+JOB = "--job"
+"""Argument before those of one job, which this process runs itself."""
 
 
 class Request(TypedDict):
@@ -51,28 +60,41 @@ class Request(TypedDict):
 
 def preload_modules() -> ChildMain:
     """Import everything that a job needs, and return its main function."""
+    # Imports make many objects and no garbage: collecting takes a fifth of their time.
+    gc.disable()
     for name in PRELOADED:
         importlib.import_module(name)
+    from core.learning.evaluation import measuring
     from core.learning.export import job as export_job
     from core.learning.training import job
     from worker.attempts import ranks
 
     def main(spec_path: str, out_fd: int, control_fd: int) -> int:
-        """Run the work of the specification: learn a task, or export a version."""
+        """Run the work of the specification: learn a task, or export or measure a version."""
         spec = json.loads(Path(spec_path).read_text())
-        exports = spec.get("work") == "export"
-        if not exports and (count := ranks.count_processes(spec)) > 1:
+        others = {"export": export_job.main, "measure": measuring.main}
+        work = others.get(spec.get("work"), job.main)
+        if work is job.main and (count := ranks.count_processes(spec)) > 1:
             ranks.replace_process(count, spec_path, out_fd, control_fd)
-        work = export_job.main if exports else job.main
         return work(spec_path, out_fd, control_fd, before=die_if_armed)
 
     return main
 
 
+def replace_process(spec_path: str, out_fd: int, control_fd: int) -> NoReturn:
+    """Replace this process, just forked, by a new one that imports torch and runs the job."""
+    for fd in (out_fd, control_fd):
+        os.set_inheritable(fd, True)
+    job = ("-m", "worker.attempts.zygote", JOB, spec_path, str(out_fd), str(control_fd))
+    os.execv(sys.executable, [sys.executable, *job])
+
+
 def fork_on_request(server: socket.socket, child_main: ChildMain) -> None:
     """Fork a job process for each request until the other end of `server` closes."""
     # `set_wakeup_fd` takes no descriptor that could block.
-    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    wake_read, wake_write = os.pipe()
+    for fd in (wake_read, wake_write):
+        os.set_blocking(fd, False)
     # a handler must exist for the wake-up to work
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     signal.set_wakeup_fd(wake_write)
@@ -140,8 +162,10 @@ def _run_child(
 
 def _limit_allocations(data_bytes: int) -> None:
     """Limit this process's allocations, so that a larger one fails with a clear error."""
-    if data_bytes:
-        pages = int(Path("/proc/self/statm").read_text().split()[5])  # data and stack at the fork
+    statm = Path("/proc/self/statm")
+    # Other systems than Linux neither tell the present size nor keep the limit.
+    if data_bytes and statm.exists():
+        pages = int(statm.read_text().split()[5])  # data and stack at the fork
         limit = pages * resource.getpagesize() + data_bytes
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
@@ -168,11 +192,14 @@ def _send_message(server: socket.socket, message: dict[str, object]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Serve on the inherited descriptor that the first argument names."""
+    """Serve on the inherited descriptor that the first argument names, or run one job."""
+    if arguments[0] == JOB:
+        spec_path, out_fd, control_fd = arguments[1:]
+        sys.exit(preload_modules()(spec_path, int(out_fd), int(control_fd)))
     server = socket.socket(fileno=int(arguments[0]))
     # Programs that a job starts must not hold the worker's socket.
     server.set_inheritable(False)
-    child_main = preload_modules()
+    child_main = preload_modules() if is_safe_to_fork() else replace_process
     try:
         require_cuda_free()
     except CudaOpened as error:

@@ -30,6 +30,7 @@ COMMANDS = {
     "whoami": ("service.session", "Show the owner and permissions of your key."),
     "status": ("service.session", "Show if the service responds, and what needs a decision."),
     "models": ("models.models", "Make, list, show, change and delete models."),
+    "adopt": ("models.adopt", "Bring a classifier from elsewhere as version 1 of a new model."),
     "submit": ("batches.submit", "Send a batch of labelled images and follow its job."),
     "watch-folder": (
         "batches.watch_folder",

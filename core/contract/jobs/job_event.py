@@ -60,6 +60,12 @@ class MetricEvent(_Event):
     value: Number | None = None
     data: JsonValue = None
 
+    def dump_content(self) -> dict[str, Any]:
+        # All fields are JSON as they are. pydantic would look for the type of each value in `data`,
+        # and a version of many tasks has three metrics for each.
+        content = {**self.get_given_fields(), **self.get_extra_fields()}
+        return {name: value for name, value in content.items() if name != "event"}
+
 
 class LogEvent(_Event):
     """A sentence for a person; `level` is info or warning."""

@@ -17,6 +17,7 @@ class BaseOut(TypedDict):
 
     - `image`: the images that it was uploaded for; null if they were not given.
     - `normalise`: their statistics; null if they are unknown (then .5 and .25 are used).
+    - `classes`: names of the rows of its classifier; null for a base without one.
     """
 
     id: str
@@ -25,6 +26,7 @@ class BaseOut(TypedDict):
     architecture: ArchitectureChoice
     image: ImageOut | None
     normalise: NormalisationOut | None
+    classes: list[str] | None
     created_at: str
 
 

@@ -8,10 +8,14 @@ Split = Literal["train", "held_out"]
 
 
 class TaskImage(TypedDict):
-    """One image of a part: its number from 0, and its label."""
+    """One image of a part: its number from 0, its label, and its path in the batch.
+
+    `path`: null for tasks of earlier releases, and where it was deleted.
+    """
 
     index: int
     label: str
+    path: str | None
 
 
 class TaskImagePage(TypedDict):

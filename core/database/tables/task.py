@@ -126,6 +126,11 @@ class Task(Table):
     )
 
     @property
+    def came_with_model(self) -> bool:
+        """True for the task of an adopted classifier, of which no training image was ever here."""
+        return self.n_train == 0
+
+    @property
     def digests(self) -> tuple[str | None, ...]:
         """Digests of the blobs of the task, deleted or not."""
         return self.train_sha256, self.held_out_sha256, self.traces_sha256, self.features_sha256

@@ -17,17 +17,23 @@ from core.contract.edit import EditResult
 from core.contract.jobs.job_result import JobResult, ResultPart
 from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
 from core.contract.manifest import PER_TASK, Manifest
+from core.contract.recipe import Recipe
 from core.database.session import Database
 from core.edits import record, rewrite
 from core.edits.recount import recount_cells
+from core.edits.rewrite import describe_parts
+from core.errors import Invalid
 from core.execution.editing.data import EditedData, edit_task
 from core.execution.editing.facts import EditFacts
+from core.execution.editing.renaming import write_renamed_result
 from core.execution.held_out_features import BACKBONE
 from core.execution.prepare import (
     fetch_earlier_task,
+    fetch_if_sound,
     fetch_version,
     find_held_out_features,
     find_stored_answers,
+    write_answers,
 )
 from core.jobs.fence import Claim
 from core.lineage.coverage import list_taught_tasks
@@ -71,20 +77,79 @@ class EditChain:
         self._db, self._blobs, self._settings, self._claim = db, blobs, settings, claim
         self._facts, self._folder = facts, folder
         self._edited: dict[int, EditedData] = {}
+        self._carrier: int | None = None
         # Parts of earlier tasks that the new version stores, since its ancestors' are outdated.
         self._renewed: set[str] = set()
 
     @property
     def tasks(self) -> list[int]:
         """Tasks to learn again, in order."""
-        return list(self._facts.recipes)
+        dropped = self._facts.changes.dropped
+        again = [number for number in self._facts.recipes if number not in dropped]
+        return [self._carrier] if self._carrier is not None else again
+
+    @property
+    def _taught(self) -> list[int]:
+        """Tasks of the new version, in order."""
+        dropped = self._facts.changes.dropped
+        return [number for number in self._facts.taught if number not in dropped]
 
     def edit_tasks(self) -> None:
-        """Make and store the edited files of all tasks that the edit changes."""
-        for number in self._facts.edit.tasks:
-            self._edited[number] = edit_task(
-                self._blobs, self._facts, number, self._folder / f"task-{number}"
+        """Make and store the edited files of all tasks that the edit changes.
+
+        Raises:
+            Invalid: no task would be left, or none that has to be learned again.
+        """
+        facts = self._facts
+        if not self._taught:
+            raise Invalid("The model would have no task left. Delete the model instead.")
+        for number in facts.edit.tasks:
+            self._edit_task(number)
+        self._require_trained_classes()
+        if facts.recipes and not self.tasks:
+            if not facts.recomputes:
+                raise Invalid(
+                    f"No task was learned after those that are removed: roll back to version "
+                    f"{facts.start.number} instead."
+                )
+            # Sums are solved when a task is learned, so one that stays is learned again as it is.
+            self._carrier = next(
+                (n for n in reversed(self._taught) if describe_parts(n)[0] in facts.features), None
             )
+            if self._carrier is None:
+                raise Invalid("No other task has features that the model could be solved from.")
+            self._edit_task(self._carrier)
+
+    def _require_trained_classes(self) -> None:
+        """Refuse a class that would have held-out images, and no training image in any task."""
+        facts, edited = self._facts, self._edited
+        trained = {
+            name
+            for number in self._taught
+            for name in (
+                edited[number].list_trained_classes()
+                if number in edited
+                else facts.tasks[number].classes
+            )
+        }
+        for number, data in edited.items():
+            without = sorted(set(data.after.classes) - trained)
+            if without:
+                raise Invalid(
+                    f"The class {without[0]!r} would have held-out images in task {number}, and no "
+                    f"training image anywhere. Relabel or remove these in the same edit."
+                )
+
+    def _edit_task(self, number: int) -> None:
+        folder = self._folder / f"task-{number}"
+        self._edited[number] = edit_task(self._blobs, self._facts, number, folder)
+
+    def write_renamed(self) -> Path:
+        """Write the result of an edit that only renames classes, and return its folder."""
+        out = self._folder / "renamed"
+        write_renamed_result(self._db, self._blobs, self._facts, out)
+        self._write_changes(out)
+        return out
 
     def begin(self) -> Line:
         """Return the version that the first process continues."""
@@ -105,7 +170,7 @@ class EditChain:
             image=Image.from_json(facts.model.image),
             scenario=facts.model.scenario,
             problem=facts.model.problem,
-            recipe=facts.recipes[number],
+            recipe=self._find_recipe(number),
             normalise=facts.base.manifest.normalise,
             classes=facts.model.classes if facts.model.scenario == "data" else None,
             task=self._describe_learned_task(number, folder),
@@ -132,8 +197,9 @@ class EditChain:
     def advance(self, line: Line, number: int, out: Path) -> Line:
         """Return the version that the next process continues, after one has learned a task."""
         document = _read_document(out)
-        recipe = self._facts.recipes[number]
-        taught = list_taught_tasks(line.manifest)
+        recipe = self._find_recipe(number)
+        dropped = self._facts.changes.dropped
+        taught = [n for n in list_taught_tasks(line.manifest) if n not in dropped]
         manifest = line.manifest.model_copy(
             update={
                 "version": (line.manifest.version or 0) + 1,
@@ -179,7 +245,11 @@ class EditChain:
         changed = document.model_copy(update=fields).to_json()
         changed.pop("changes", None)
         (out / "result.json").write_text(json.dumps(changed, ensure_ascii=False, sort_keys=True))
-        (out / record.FILE).write_text(json.dumps(self._describe_result().to_json()))
+        self._write_changes(out)
+
+    def _write_changes(self, out: Path) -> None:
+        changes = self._describe_result().to_json()
+        (out / record.FILE).write_text(json.dumps(changes, ensure_ascii=False))
 
     def _describe_result(self) -> EditResult:
         facts, edited = self._facts, list(self._edited.values())
@@ -193,11 +263,13 @@ class EditChain:
         held_out = {
             data.after.number: data.held_out
             for data in edited
-            if data.held_out is not None and data.held_out.is_changed
+            if data.held_out is not None
+            and data.held_out.is_changed
+            and data.after.number not in facts.changes.dropped
         }
         return EditResult(
             parent=facts.start.number,
-            taught=facts.taught,
+            taught=self._taught,
             classes=facts.changes.classes,
             before=[data.before for data in edited],
             after=[data.after for data in edited],
@@ -213,7 +285,7 @@ class EditChain:
         data, task = self._edited.get(number), self._facts.tasks[number]
         if data is None:
             assert task.train_sha256 is not None, "checked when the facts were read"
-            earlier = fetch_earlier_task(self._blobs, task, None, None, folder)
+            earlier = fetch_earlier_task(self._blobs, task, None, None)
             return SpecTask(
                 number=number,
                 classes=sorted(task.classes),
@@ -223,6 +295,7 @@ class EditChain:
         held_out = data.files.get("held_out")
         if data.held_out is not None and not data.held_out.labels:
             held_out = None
+        assert data.train is not None, "a task is learned from images or features"
         if data.rows is None:
             train, known = data.files["train"], None
         else:
@@ -235,6 +308,10 @@ class EditChain:
             known=known,
         )
 
+    def _find_recipe(self, number: int) -> Recipe:
+        recipes = self._facts.recipes
+        return recipes.get(number) or next(reversed(recipes.values()))
+
     def _list_history(self, line: Line, own: int, folder: Path) -> list[EarlierTask]:
         """Return the other tasks of the new version, on which it is measured."""
         facts = self._facts
@@ -244,16 +321,17 @@ class EditChain:
             answers = find_stored_answers(session, facts.start)
         # Stored predictions are numbers of the start's classes, in its order.
         same = facts.start.manifest.classes == line.manifest.classes and facts.recomputes
+        digests = {of.sha256 for of in answers.values()} if same else set()
+        files = {digest: fetch_if_sound(self._blobs, digest) for digest in digests}
         listed = []
-        for number in facts.taught:
+        for number in self._taught:
             data = self._edited.get(number)
             if number == own:
                 continue
             if data is None:
-                stored = answers.get(number) if same else None
-                task = facts.tasks[number]
-                kept = features.get(number)
-                listed.append(fetch_earlier_task(self._blobs, task, stored, kept, folder))
+                task, kept = facts.tasks[number], features.get(number)
+                stored = write_answers(answers.get(number), files, folder) if same else None
+                listed.append(fetch_earlier_task(self._blobs, task, stored, kept))
             else:
                 has_images = data.held_out is not None and bool(data.held_out.labels)
                 listed.append(

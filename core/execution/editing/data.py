@@ -23,7 +23,7 @@ class EditedData:
     Attributes:
         before, after: what the task's row has before and after the edit.
         names: labels that the numbers of its datasets stand for, after the edit.
-        train: labels of its training images; None for a task that the edit leaves as it is.
+        train: labels of its training images; None where only names change and the images are gone.
         held_out: labels of its held-out images, if these are retained.
         rows: kept features of its training images; None for a task learned from images.
         files: edited files by name: train, held_out.
@@ -32,10 +32,14 @@ class EditedData:
     before: EditedTask
     after: EditedTask
     names: list[str]
-    train: EditedLabels
+    train: EditedLabels | None
     held_out: EditedLabels | None
     rows: FeatureRows | None
     files: dict[str, Path]
+
+    def list_trained_classes(self) -> set[str]:
+        """Return the classes that the task has training images of after the edit."""
+        return set(self.after.classes if self.train is None else self.train.labels)
 
 
 def list_label_names(model: Model, classes: Mapping[str, int]) -> list[str]:
@@ -70,11 +74,17 @@ def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> Edit
         labels = rewrite.read_labels(held_out_path, names)
         edits = changes.images.get((number, "held_out"), {})
         held_out = rewrite.edit_labels(labels, edits, changes.classes)
-    if not train.labels:
+    if number in changes.dropped:
+        train, held_out = (_remove_all(part) for part in (train, held_out))
+    elif train is not None and not train.labels:
         raise Invalid(
-            f"Task {number} would have no training image left. Roll back to the version before it "
-            f"and discard it instead."
+            f"Task {number} would have no training image left. Remove the whole task instead: "
+            f'{{"remove": {{"task": {number}}}}}.'
         )
+    if number in changes.dropped:
+        gone = EditedTask(number=number, classes={}, n_train=0, n_held_out=0)
+        sized = before.model_copy(update={"bytes": {}})
+        return EditedData(sized, gone, names, train, held_out, rows, {})
     classes = _count_classes(task, changes, train, held_out)
     new_names = list_label_names(facts.model, classes)
     files: dict[str, Path] = {}
@@ -94,25 +104,24 @@ def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> Edit
             digests[split], sizes[split] = blobs.put_file(files[split], link=True)
     traces = before.traces
     if traces is not None:
-        none = EditedLabels([], [])
-        traces, sizes["traces"] = _edit_traces(blobs, traces, folder, train, held_out or none)
+        traces, sizes["traces"] = _edit_traces(blobs, traces, folder, (train, held_out), changes)
     after = EditedTask(
         number=number,
         classes=classes,
-        n_train=len(train.labels),
+        n_train=task.n_train or 0 if train is None else len(train.labels),
         n_held_out=task.n_held_out if held_out is None else len(held_out.labels),
         train=digests["train"],
         held_out=digests["held_out"],
         traces=traces,
         bytes={name: size for name, size in sizes.items() if size},
     )
-    sized = {
+    former = {
         split: path.stat().st_size
         for split, path in (("train", train_path), ("held_out", held_out_path))
         if path is not None
     }
     return EditedData(
-        before.model_copy(update={"bytes": {**sized, "traces": task.traces_bytes or 0}}),
+        before.model_copy(update={"bytes": {**former, "traces": task.traces_bytes or 0}}),
         after,
         new_names,
         train,
@@ -120,6 +129,10 @@ def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> Edit
         rows,
         files,
     )
+
+
+def _remove_all(part: EditedLabels | None) -> EditedLabels | None:
+    return None if part is None else EditedLabels(part.before, [None] * len(part.before))
 
 
 def _read_rows(blobs: Blobs, facts: EditFacts, number: int) -> FeatureRows:
@@ -138,11 +151,13 @@ def _edit_train_labels(
     path: Path | None,
     rows: FeatureRows | None,
     names: Sequence[str],
-) -> EditedLabels:
+) -> EditedLabels | None:
     """Return the labels of a task's training images, in the order in which it is learned."""
+    if rows is None and path is None:
+        return None
     edits = facts.changes.images.get((number, "train"), {})
     if rows is None:
-        assert path is not None, "checked when the facts were read"
+        assert path is not None
         return rewrite.edit_labels(rewrite.read_labels(path, names), edits, facts.changes.classes)
     known = facts.head.manifest.classes or []
     labels = [known[row] for row in rows.classes.tolist()]
@@ -161,10 +176,10 @@ def _edit_train_labels(
 
 
 def _count_classes(
-    task: Task, changes: Changes, train: EditedLabels, held_out: EditedLabels | None
+    task: Task, changes: Changes, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> dict[str, int]:
     """Return the number of images of each label after the edit."""
-    if held_out is not None or not task.n_held_out:
+    if train is not None and (held_out is not None or not task.n_held_out):
         labels = [*train.labels, *(held_out.labels if held_out is not None else ())]
         counted = Counter(labels)
         return {name: counted[name] for name in sorted(counted)}
@@ -174,7 +189,8 @@ def _count_classes(
         new = changes.classes.get(name, name)
         if new is not None:
             counts[new] = counts.get(new, 0) + count
-    for old, label in zip(train.before, train.after, strict=True):
+    known = ([], []) if train is None else (train.before, train.after)
+    for old, label in zip(*known, strict=True):
         moved = changes.classes.get(old, old)
         if label != moved:
             if moved is not None:
@@ -185,12 +201,26 @@ def _count_classes(
 
 
 def _edit_traces(
-    blobs: Blobs, digest: str, folder: Path, train: EditedLabels, held_out: EditedLabels
+    blobs: Blobs,
+    digest: str,
+    folder: Path,
+    parts: tuple[EditedLabels | None, EditedLabels | None],
+    changes: Changes,
 ) -> tuple[str | None, int]:
-    """Return digest and size of the edited traces; None and 0 if they cannot be edited."""
+    """Return digest and size of the edited traces; None and 0 if they cannot be edited.
+
+    Args:
+        parts: labels of the training and held-out part; None where only the traces have them.
+    """
     target = folder / "traces.safetensors"
     try:
-        if not rewrite.write_edited_traces(blobs.fetch_file(digest), target, train, held_out):
+        path = blobs.fetch_file(digest)
+        stored = rewrite.read_traced_labels(path)
+        train, held_out = (
+            rewrite.edit_labels(labels, {}, changes.classes) if part is None else part
+            for labels, part in zip(stored, parts, strict=True)
+        )
+        if not rewrite.write_edited_traces(path, target, train, held_out):
             return None, 0
     except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
         return None, 0

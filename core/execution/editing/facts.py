@@ -41,7 +41,7 @@ class EditFacts:
         features: parts with features of training images, by name; empty for `relearn`.
         tasks: tasks of the head by number.
         taught: their numbers, in order.
-        recipes: complete recipe of each task that is learned again, in order.
+        recipes: complete recipe of each task that is learned again, in order; empty for `rename`.
         erased: tasks whose data was deleted.
     """
 
@@ -82,7 +82,10 @@ def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
         assert head is not None and base is not None, "a job starts from a version of its model"
         taught = list_taught_tasks(head.manifest)
         changes = _check_again(session, model, edit, head)
-        tasks = {task.number: task for task in lineage.read_numbered_tasks(session, model, taught)}
+        tasks = {
+            task.number: task
+            for task in lineage.read_numbered_tasks(session, model, taught, with_reports=False)
+        }
         if edit.way == "recompute":
             again, start = edit.tasks, head
             features = {
@@ -92,6 +95,8 @@ def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
             for number in again:
                 if describe_parts(number)[0] not in features:
                     raise _make_gone_error(f"The features of task {number} were deleted")
+        elif edit.way == "rename":
+            again, start, features = [], head, {}
         else:
             again = taught[taught.index(edit.tasks[0]) :]
             start, features = _find_start(session, model, head, again[0]), {}

@@ -9,6 +9,7 @@ from core.execution.kinds.export import EXPORT
 from core.execution.kinds.fetch import FETCH
 from core.execution.kinds.kind import Done, Kind, Work
 from core.execution.kinds.learn import LEARN
+from core.execution.kinds.measure import MEASURE
 from core.execution.kinds.validate import VALIDATE
 
 __all__ = ["KINDS", "Done", "Kind", "Work"]
@@ -21,5 +22,6 @@ KINDS: dict[str, Kind] = {
         VALIDATE,
         FETCH,
         EXPORT,
+        MEASURE,
     )
 }

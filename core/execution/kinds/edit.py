@@ -21,9 +21,11 @@ def _run_edit_job(work: Work) -> None:
     chain = EditChain(work.db, blobs, work.settings, work.claim, facts, work.folder)
     with explaining_errors(work.db, facts.model.id):
         chain.edit_tasks()
-        line = chain.begin()
+        if facts.edit.way == "rename":
+            work.publish(chain.write_renamed())
+            return
+        line, made = chain.begin(), work.folder
     hit_failpoint("edit-prepared")
-    made = work.folder
     for number in chain.tasks:
         if work.must_stop():
             raise Stopped

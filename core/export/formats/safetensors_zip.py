@@ -12,8 +12,8 @@ from core.export import model_card
 from core.export.card_code import find_family
 from core.export.format import Format, Version
 from core.export.image_reader import build_reader_files
-from core.export.merged import Merged
 from core.export.zip_entries import add_entry, add_text
+from core.files.merged import Merged
 
 _BASE_PART = "base"
 _CLASSIFIERS = {"dne": "head.", "resnet": "fc.", "vit": "heads.", "convnext": "classifier.2."}

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from core.ingest.decoding.decoder import BAD, CELL_BYTES, REASON_BYTES, Plan
 from core.ingest.limits import BAD_SHARE
+from core.machine import usable_cpus
 from core.processes import helper_process
 
 IMAGE_S = 30.0
@@ -51,7 +52,7 @@ class TooSlow(Exception):
 
 def default_processes() -> int:
     """Return the default number of decoders: one less than the cores, at least one."""
-    return max(1, len(os.sched_getaffinity(0)) - 1)
+    return max(1, usable_cpus() - 1)
 
 
 @dataclass

@@ -80,10 +80,10 @@ def add_earlier_duplicates(
         earlier: earlier tasks, the newest first.
     """
     compared, tasks, without = 0, list[NearEarlier](), list[int]()
-    complete, group = duplicates["complete"], list[tuple[int, Traces]]()
+    complete, group, images = duplicates["complete"], list[tuple[int, Traces]](), 0
 
     def compare_group() -> None:
-        nonlocal complete
+        nonlocal complete, images
         matches = near.find_duplicates_in_each(traces.all, [theirs.all for _, theirs in group])
         for (number, theirs), match in zip(group, matches, strict=True):
             complete = complete and match.complete
@@ -93,17 +93,18 @@ def add_earlier_duplicates(
                     _find_duplicates_in_task(number, rows, match.near[rows], traces, theirs)
                 )
         group.clear()
+        images = 0
 
     for task in earlier:
         # Goes on to the end, so that each task that is not compared is listed.
         if task.traces is None or compared > MAX_EARLIER:
             without.append(task.number)
             continue
-        compared += len(task.traces.all)
+        compared += len(task.traces.names)
+        images += len(task.traces.names)
         group.append((task.number, task.traces))
-        images = sum(len(theirs.all) for _, theirs in group)
         # Bounds the memory of a search, and leaves it enough comparisons for each image.
-        if images > GROUP_IMAGES or len(group) * len(traces.all) > GROUP_CELLS:
+        if images > GROUP_IMAGES or len(group) * len(traces.names) > GROUP_CELLS:
             compare_group()
     compare_group()
     return {

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Part = Literal["", "train", "test", "validation"]
-RuleErrorKind = Literal["archive", "labels", "too_large", "hostile"]
+RuleErrorKind = Literal["archive", "held_out", "labels", "too_large", "hostile"]
+"""`held_out`: the batch has only held-out images, and the options do not allow that."""
 
 
 class Remedy(NamedTuple):
@@ -74,6 +75,7 @@ class ReadingOptions:
         table: file that is the label table.
         names_pattern: pattern of labels in file names, such as `{label}_{number}`.
         names: encoding of names in a zip.
+        held_out_alone: True if a batch may have held-out images alone. No sender chooses this.
     """
 
     layout: Literal["auto", "folders"] = "auto"
@@ -85,3 +87,4 @@ class ReadingOptions:
     table: str = ""
     names_pattern: str = ""
     names: str = ""
+    held_out_alone: bool = False

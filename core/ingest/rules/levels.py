@@ -110,31 +110,41 @@ class Way:
         return None
 
 
-def find_levels(images: Mapping[str, int], level: int | None, known: Known) -> Levels:
+def find_levels(
+    images: Mapping[str, int], level: int | None, known: Known, held_out_alone: bool = False
+) -> Levels:
     """Find the path to the class folders.
 
     Args:
         images: folder → number of images in it; the top itself has none.
         level: the level that the sender has chosen, from 1.
         known: returns the classes of the model.
+        held_out_alone: True if parts without a training part are possible.
 
     Raises RuleError if a part is missing, or if two readings are possible.
     """
-    finder = _Finder(Levels(), level, known)
+    finder = _Finder(Levels(), level, known, held_out_alone)
     rows: Rows = [(tuple(folder.split("/")), number) for folder, number in images.items()]
     finder.find(rows)
     return finder.levels
 
 
 class _Finder:
-    def __init__(self, levels: Levels, level: int | None, known: Known) -> None:
+    def __init__(
+        self, levels: Levels, level: int | None, known: Known, held_out_alone: bool
+    ) -> None:
         self.levels = levels
         self._chosen_level, self._known, self._depth = level, known, 1
+        self._held_out_alone = held_out_alone
         self._is_done = self._in_dates = False
 
     def find(self, rows: Rows) -> None:
         rows = self._pass_wrapping(rows, may_have_parts=True)
-        parts = {} if self._is_done else part_rules.find_folder_parts(names for names, _ in rows)
+        parts = (
+            {}
+            if self._is_done
+            else part_rules.find_folder_parts((names for names, _ in rows), self._held_out_alone)
+        )
         if parts:
             rows = self._pass_wrapping(self._pass_parts(rows, parts), may_have_parts=False)
         while not self._is_done and rows:

@@ -17,7 +17,8 @@ OPTIONS = (
     "names_pattern",
     "names",
 )
-"""Names of the options."""
+"""Names of the options that a sender may choose."""
+HELD_OUT_ALONE = "held_out_alone"
 MAX_CHARS = 200
 MAX_LEVEL = 9
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
@@ -44,6 +45,7 @@ def read_options(texts: Mapping[str, str]) -> ReadingOptions:
         table=texts.get("table", ""),
         names_pattern=texts.get("names_pattern", ""),
         names=texts.get("names", ""),
+        held_out_alone=_is_true(HELD_OUT_ALONE, texts.get(HELD_OUT_ALONE) or "false"),
     )
 
 
@@ -60,6 +62,7 @@ def write_options(options: ReadingOptions) -> dict[str, str]:
         "table": options.table,
         "names_pattern": options.names_pattern,
         "names": options.names,
+        HELD_OUT_ALONE: "true" if options.held_out_alone else "",
     }
     return {name: text for name, text in texts.items() if text}
 

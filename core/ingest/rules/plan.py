@@ -66,7 +66,7 @@ def plan_batch(
         read_folders(builder, remaining, options, known_classes)
     else:
         read_table(builder, remaining, options, table)
-    return builder.finish_plan()
+    return builder.finish_plan(options.held_out_alone)
 
 
 def plan_table(names: Sequence[str], options: ReadingOptions, table: FoundTable) -> Plan:
@@ -76,4 +76,4 @@ def plan_table(names: Sequence[str], options: ReadingOptions, table: FoundTable)
     """
     builder = Builder(names)
     read_table(builder, builder.leave_junk(), options, table)
-    return builder.finish_plan()
+    return builder.finish_plan(options.held_out_alone)

@@ -46,6 +46,7 @@ class Dataset:
         self.labels = labels
         self.names = list(names)
         self.problem = problem
+        self._needed_outputs: list[str] | None = None
 
     def _check_tensors(self, images: Tensor, labels: Tensor, names: Sequence[str]) -> None:
         """Check types and shapes of images and labels. Raises DataError."""
@@ -87,7 +88,10 @@ class Dataset:
 
     def list_needed_outputs(self) -> list[str]:
         """Return the outputs that a version needs to be measured on these images."""
-        return self.problem.list_needed_outputs(self.labels, self.names)
+        # Every phase of an evaluation asks for those of all earlier tasks.
+        if self._needed_outputs is None:
+            self._needed_outputs = self.problem.list_needed_outputs(self.labels, self.names)
+        return self._needed_outputs
 
 
 class BatchSource:

@@ -116,7 +116,10 @@ def create_feature_table(size: tuple[int, int], folder: Path, device: torch.devi
         return torch.empty(size, device=device)
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         # The space is allocated now: a mapped page that the disk cannot hold would end the process.
-        os.posix_fallocate(file.fileno(), 0, table_bytes(*size))
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, table_bytes(*size))
+        else:  # macOS lacks it
+            file.truncate(table_bytes(*size))
         # Shared, so that the system can write pages back to the file in place of swapping.
         flat = torch.from_file(file.name, shared=True, size=size[0] * size[1])
     return flat.view(size)

@@ -36,6 +36,7 @@ class Ancestors:
         self._spec = spec
         self._device = device
         self.problem = get_problem(spec.problem)
+        self._datasets: dict[tuple[Path, tuple[str, ...]], Dataset] = {}
         # In a first task: nothing has to be loaded or measured twice.
         self.same = spec.base.version == spec.parent.version
 
@@ -57,7 +58,13 @@ class Ancestors:
 
         Raises DataError as `Dataset.read` does.
         """
-        return Dataset.read(path, self.resolve_label_names(classes), self.problem)
+        # Each phase reads the held-out parts of all earlier tasks. Their images stay on disk.
+        names = self.resolve_label_names(classes)
+        # By names too: equal images sent under other classes are one file.
+        key = path, tuple(names)
+        if key not in self._datasets:
+            self._datasets[key] = Dataset.read(path, names, self.problem)
+        return self._datasets[key]
 
     def get_manifest(self, which: Which) -> Manifest:
         """Return the manifest of the parent or base version.

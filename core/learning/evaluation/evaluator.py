@@ -44,6 +44,7 @@ from core.learning.evaluation.evaluate import (
 from core.learning.evaluation.probe import Probe
 from core.learning.methods.method import Method
 from core.learning.networks import Network
+from core.learning.networks.network import use_eval_mode
 from core.learning.precision import Inputs, place_network
 from core.learning.problems.problem import Prediction
 from core.learning.reports.duplicates import read_hashes
@@ -119,6 +120,10 @@ class Evaluator:
     def measure_new_version(self, network: Network, method: Method, ctx: Context) -> Figures:
         """Measure the new version, learned in `ctx`, on every task it can answer, and its change
         since its parent."""
+        with use_eval_mode(network):
+            return self._measure_new_version(network, method, ctx)
+
+    def _measure_new_version(self, network: Network, method: Method, ctx: Context) -> Figures:
         parts = self.held_out()
         stored_features = self._features.kept
         measured_parts = replace_images(
@@ -283,8 +288,10 @@ class Evaluator:
         """Return the primary measure of the present network on each task that it can answer, the
         new one included."""
         accuracies: Accuracy = {}
-        for task, data in self.held_out().items():
-            if len(data) and can_answer(network, task, data.list_needed_outputs()):
+        with use_eval_mode(network):
+            for task, data in self.held_out().items():
+                if not len(data) or not can_answer(network, task, data.list_needed_outputs()):
+                    continue
                 scores = scores_on_task(network, data, task, method.predict_logits, self._inputs)
                 accuracies[str(task)] = data.problem.sum_scores(scores) / len(data)
                 self._emit(AliveEvent())  # measuring many tasks takes long

@@ -128,7 +128,9 @@ def compute_features(
     network: Network, images: Tensor, inputs: Inputs, head: int | None = None
 ) -> Tensor:
     """Return features float32 [N, width] of uint8 images, in eval mode; training modes are
-    restored."""
+    restored. Features in place of images are returned as they are, on the device."""
+    if images.dim() == 2:
+        return inputs(images).float()
     with use_eval_mode(network), full_precision(inputs.device), torch.inference_mode():
         parts = images.split(batch_size(images))  # type: ignore[no-untyped-call]
         return torch.cat([network.features(inputs(part), head).float() for part in parts])
@@ -156,19 +158,24 @@ def leave_one_out(features: Tensor, labels: Tensor, k: int, groups: Tensor | Non
     unit = functional.normalize(features, dim=1)
     group = torch.arange(len(labels)) if groups is None else groups
     group = group.to(unit.device)
+    # Most images are alone in their group: comparing all groups with all would take as long as the
+    # product of the features.
+    _, number, sizes = torch.unique(group, return_inverse=True, return_counts=True)
+    has_alike = sizes[number] > 1
     classes = int(labels.max()) + 1
     right: list[Tensor] = []
     with full_precision(unit.device):
         for start in range(0, unit.shape[0], _ROWS):
-            rows = torch.arange(start, min(start + _ROWS, unit.shape[0]), device=unit.device)
+            rows = slice(start, min(start + _ROWS, unit.shape[0]))
             near = unit[rows] @ unit.T
-            # The image itself is in its group, so this leaves it out as well.
-            near[group[rows, None] == group] = -torch.inf
+            near[:, rows].fill_diagonal_(-torch.inf)
+            alike = has_alike[rows].nonzero().squeeze(1)
+            near[alike] = near[alike].masked_fill(group[rows][alike, None] == group, -torch.inf)
             best, neighbours = near.topk(k, dim=1)
             # Of a large group fewer than k others remain: infinitely distant ones have no vote.
             # Votes are added up by class, on the CPU: one row of all classes for each neighbour
             # would take much memory, and a GPU has no deterministic way to add them.
-            votes = torch.zeros(len(rows), classes)
+            votes = torch.zeros(len(near), classes)
             votes.scatter_add_(1, labels[neighbours.cpu()], best.cpu().isfinite().float())
             # Without any vote the prediction is wrong, not class 0.
             right.append(torch.where(votes.amax(1) > 0, votes.argmax(1), -1))

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
-import threading
 from pathlib import Path
 
 import torch
 
-from core.contract.jobs.control_request import ControlRequest
 from core.contract.jobs.export_job import OPSET, Exporter, ExportResult, ExportSpec
-from core.contract.jobs.job_event import DoneEvent, PhaseEvent, StoppedEvent
+from core.contract.jobs.job_event import DoneEvent, PhaseEvent
 from core.learning.evaluation import predicting
 from core.learning.export import graph
 from core.learning.export.answers import Answers
 from core.learning.export.check import BATCHES, MAX_HELD_OUT, Images, compare_graph
 from core.learning.state import load_tensors
-from core.learning.training.child import Emit, run_with_events
-from core.learning.training.control import EXIT_ORPHANED
+from core.learning.training.child import Emit, end_when_asked, run_with_events
 
 RESULT = "result.json"
 
@@ -78,24 +74,6 @@ def _get_package_versions() -> dict[str, str]:
     }
 
 
-def _end_when_asked(control_fd: int, out_fd: int) -> None:
-    """End the process at once on a stop request, or when the control pipe closes.
-
-    An export has no partial result worth saving.
-    """
-
-    def listen_for_stop() -> None:
-        while request := os.read(control_fd, 64):
-            if ControlRequest.STOP.value.encode() in request:
-                # Written past the stream's buffer, which the other thread may hold.
-                os.write(out_fd, json.dumps(StoppedEvent().to_json()).encode() + b"\n")
-                os._exit(0)
-        os._exit(EXIT_ORPHANED)
-
-    # A daemon thread does not hold up the exit of the process.
-    threading.Thread(target=listen_for_stop, name="control", daemon=True).start()
-
-
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
     """Export as a spec file says, with events to `out_fd`; return the exit status.
 
@@ -103,7 +81,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """
 
     def run_export(emit: Emit) -> None:
-        _end_when_asked(control_fd, out_fd)
+        end_when_asked(control_fd, out_fd)
         spec = ExportSpec.from_json(json.loads(Path(spec_path).read_text()))
         emit(DoneEvent(path=export_graph(spec, emit)))
 

@@ -114,7 +114,8 @@ def expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> Expected
     """Return the required content of an uploaded base, as JSON.
 
     `tensors`: name → dtype and shape. `optional`: names that may be missing. `ignored`: name
-    prefixes that may be present (the reference's classifier).
+    prefixes that may be present (the reference's classifier). `width`: numbers in a feature
+    vector. `stages`: names of each stage's tensors.
     """
     backbone = meta_backbone(architecture, image)
     tensors = expected_tensors(architecture, image)
@@ -124,6 +125,8 @@ def expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> Expected
         },
         "optional": [name for name in tensors if is_counter(name)],
         "ignored": list(backbone.ignored),
+        "width": backbone.width,
+        "stages": [backbone.stage_names(stage) for stage in range(len(backbone.stage_prefixes))],
     }
 
 

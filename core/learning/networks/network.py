@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,8 @@ from core.learning.networks.backbone import Backbone, contiguous_copy, copy_chec
 from core.learning.networks.heads import Head, check_init
 
 SCENARIOS = ("data", "task", "class")
+_EVALUATED: WeakSet[Network] = WeakSet()
+"""Networks within `use_eval_mode`."""
 MAX_GROUPS = 5
 
 
@@ -294,14 +297,19 @@ class Network(nn.Module):
 @contextmanager
 def use_eval_mode(network: Network) -> Iterator[None]:
     """Put a network into eval mode in the context, and restore every module's mode afterwards."""
-    # By module: frozen ones are in eval mode while the others train. A network that is in eval mode
-    # already, as between the tasks of an evaluation, costs nothing.
+    # An evaluation of many tasks enters once for all of them: modules are not visited for each.
+    if network in _EVALUATED:
+        yield
+        return
+    # By module: frozen ones are in eval mode while the others train.
     training = [module for module in network.modules() if module.training]
     if training:
         network.eval()
+    _EVALUATED.add(network)
     try:
         yield
     finally:
+        _EVALUATED.discard(network)
         for module in training:
             module.training = True
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 import traceback
 from collections.abc import Callable
 
-from core.contract.jobs.job_event import AliveEvent, ErrorEvent, JobEvent
+from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.job_event import AliveEvent, ErrorEvent, JobEvent, StoppedEvent
 from core.learning.export.graph import ExportFailed
 from core.learning.reports.data_report import DataHeld
 from core.learning.training.control import EXIT_ORPHANED
@@ -68,6 +70,24 @@ def _build_error_event(kind: str, message: str, trace: str) -> ErrorEvent:
         peak_bytes=figures.peak,
         free_bytes=figures.free,
     )
+
+
+def end_when_asked(control_fd: int, out_fd: int) -> None:
+    """End the process at once on a stop request, or when the control pipe closes.
+
+    For work without a partial result that is worth saving.
+    """
+
+    def listen_for_stop() -> None:
+        while request := os.read(control_fd, 64):
+            if ControlRequest.STOP.value.encode() in request:
+                # Written past the stream's buffer, which the other thread may hold.
+                os.write(out_fd, json.dumps(StoppedEvent().to_json()).encode() + b"\n")
+                os._exit(0)
+        os._exit(EXIT_ORPHANED)
+
+    # A daemon thread does not hold up the exit of the process.
+    threading.Thread(target=listen_for_stop, name="control", daemon=True).start()
 
 
 class Pulse:

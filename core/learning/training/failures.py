@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,8 +81,9 @@ def measure_memory() -> MemoryFigures:
             return MemoryFigures(torch.cuda.max_memory_allocated(), free + unused)
         except RuntimeError:
             pass  # such a device may no longer respond: use the host's figures
-    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return MemoryFigures(peak_kib * 1024, _free_host_memory())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # KiB on Linux, bytes on macOS
+    return MemoryFigures(peak if sys.platform == "darwin" else peak * 1024, _free_host_memory())
 
 
 def _free_host_memory() -> int:

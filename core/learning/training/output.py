@@ -161,9 +161,11 @@ def describe_environment(
 
 def _write_json(path: Path, document: Document) -> None:
     """Write a document as JSON and wait until it is on disk."""
+    # As one text: written in pieces, a document of many tasks takes ten times as long. NaN is no
+    # JSON, and other readers would refuse the document.
+    text = json.dumps(document.to_json(), allow_nan=False, sort_keys=True, ensure_ascii=False)
     with path.open("w", encoding="utf-8") as file:
-        # NaN is no JSON, and other readers would refuse the document.
-        json.dump(document.to_json(), file, allow_nan=False, sort_keys=True, ensure_ascii=False)
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
 

@@ -110,10 +110,9 @@ def test_what_is_left_out_of_a_folder_is_said(tmp_path: Path) -> None:
     ]
 
 
-def test_a_test_folder_alone_is_refused(tmp_path: Path) -> None:
+def test_a_test_folder_alone_is_left_to_the_service(tmp_path: Path) -> None:
     write(tmp_path / "test/cat/1.png", b"x")
-    with pytest.raises(PackError, match="“test” with class folders in it, but no training images"):
-        open_batch(tmp_path)
+    assert [(row.label, row.part) for row in open_batch(tmp_path).rows] == [("cat", "test")]
 
 
 def test_names_that_the_service_would_refuse_are_told(tmp_path: Path) -> None:

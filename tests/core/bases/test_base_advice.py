@@ -195,7 +195,7 @@ def test_a_pickled_file_is_told_how_to_become_a_base(tmp_path: Path, zipped: boo
         BaseInvalid, match=r"import_torchvision resnet34 FILE\.pth OUT\.safetensors`"
     ):
         refuse_pickle(file, {"name": "resnet34"}, family({"name": "resnet34"}))
-    with pytest.raises(BaseInvalid, match=r"pickled PyTorch file.*safetensors\.torch\.save_file"):
+    with pytest.raises(BaseInvalid, match=r"(?s)pickled PyTorch file.*save_file"):
         refuse_pickle(file, {"name": "small-cnn"}, family({"name": "small-cnn"}))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from perennial._sync.pages import Pages
 from perennial._sync.upload import ANSWER_S, make_body
 from perennial._sync.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
+from perennial.class_file import ClassifierForm, read_class_list
 from perennial.errors import ConfigError
 from perennial.guard import api_path
 from perennial.transfer import FileSource, Progress, content_digest
@@ -33,15 +34,18 @@ class Bases:
         channels: int | None = None,
         config: Mapping[str, Any] | None = None,
         preset: str | None = None,
+        classes: str | Path | Sequence[str] | None = None,
         progress: bool | Progress = False,
     ) -> types.Base:
-        """Upload a backbone's state dict (safetensors).
+        """Upload a backbone's state dict (safetensors), or that of a whole classifier.
 
         Args:
             architecture: a name, or `{"name": …}` with hyper-parameters.
             image_size: pixels per side.
             channels: 1 or 3.
             config, preset: preparation of its images.
+            classes: of a whole classifier, the names of its outputs in order: a file of them, or
+                the names.
 
         Raises:
             ConfigError: there is no such file.
@@ -60,14 +64,19 @@ class Bases:
             "config": None if config is None else json.dumps(config),
             "preset": preset,
         }
+        sent: FileSource | ClassifierForm = source
+        content_type = "application/safetensors"
+        if classes is not None:
+            sent = ClassifierForm(source, read_class_list(classes))
+            content_type = sent.content_type
         headers = {
-            "Content-Type": "application/safetensors",
-            "Content-Length": str(source.size),
+            "Content-Type": content_type,
+            "Content-Length": str(sent.size),
             # The service compares it with the bytes received, so damage on the way is noticed.
-            "Content-Digest": content_digest(run_in_thread(source.sha256)),
+            "Content-Digest": content_digest(run_in_thread(sent.sha256)),
         }
         with open_transfer_bar(Path(file).name, progress) as show:
-            body = make_body(source, source.size, show)
+            body = make_body(sent, sent.size, show)
             ask = Ask(
                 "POST", "/v1/bases", params, content=body, headers=headers, timeout_s=ANSWER_S
             )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal
 
 from perennial import types
 from perennial._sync.http import Ask, Http
 from perennial._sync.pages import Pages
-from perennial.errors import Conflict
+from perennial._sync.resources.bases import Bases
+from perennial.errors import Conflict, PerennialError
 from perennial.fields import NOT_GIVEN, Json, NotGiven, OnEvent, select_given
 from perennial.guard import api_path
+from perennial.transfer import Progress
 
 
 class Models:
@@ -98,6 +102,54 @@ class Models:
             # Decided by the conflict and not by a look before it, because another program may
             # create the model meanwhile.
             return self.retrieve(name)
+
+    def adopt(
+        self,
+        name: str,
+        weights: str | Path,
+        architecture: str | Json,
+        classes: str | Path | Sequence[str],
+        *,
+        image_size: int | None = None,
+        channels: int | None = None,
+        config: Json | None = None,
+        preset: str | None = None,
+        recipe: Json | None = None,
+        progress: bool | Progress = False,
+    ) -> types.Model:
+        """Create a model whose version 1 is a classifier from elsewhere.
+
+        Args:
+            weights: its state dict with its head, as a safetensors file.
+            architecture: a name, or `{"name": …}` with hyper-parameters.
+            classes: names of its outputs in order: a file of them, or the names.
+            image_size: pixels per side.
+            channels: 1 or 3.
+            config, preset: preparation of its images.
+            recipe: fields that differ from the service's defaults.
+
+        Raises:
+            Conflict: the name is taken.
+            Invalid: the file or the classes do not fit; the message says in what.
+        """
+        bases = Bases(self._http)
+        base = bases.create(
+            weights,
+            architecture,
+            image_size=image_size,
+            channels=channels,
+            config=config,
+            preset=preset,
+            classes=classes,
+            progress=progress,
+        )
+        try:
+            return self.create(name, base=base.id, recipe=recipe)
+        except PerennialError:
+            # Nobody else knows of the upload, which would count among the owner's bytes.
+            with suppress(PerennialError):
+                bases.delete(base.id)
+            raise
 
     def list(
         self, *, query: str | None = None, summary: bool = False, limit: int | None = None

@@ -30,7 +30,9 @@ def job_commands() -> None:
 @click.option("--model", "-m", metavar="MODEL", help="Only jobs of this model.")
 @state_option("--state", "wanted", JOBS)
 @click.option(
-    "--kind", metavar="KIND", help="Only this kind: learn, edit, validate, fetch or export."
+    "--kind",
+    metavar="KIND",
+    help="Only this kind: learn, edit, validate, fetch, measure or export.",
 )
 @click.option(
     "--limit",

@@ -116,24 +116,35 @@ class Builder:
         ]
         return remaining
 
-    def finish_plan(self) -> Plan:
+    def finish_plan(self, held_out_alone: bool) -> Plan:
         """Return the plan.
 
         In its list, files that a person may miss precede files of file managers.
+
+        Args:
+            held_out_alone: see `require_training`.
         """
         self.plan.ignored_files = [*self._left, *self._left_behind][:MAX_LEFT_OUT]
-        require_training(self.plan.classes, self.plan.of, self.plan.test)
+        require_training(self.plan.classes, self.plan.of, self.plan.test, held_out_alone)
         return self.plan
 
 
-def require_training(classes: Sequence[str], of: Sequence[int], test: Sequence[int]) -> None:
-    """Raise RuleError unless there are training images of every class."""
+def require_training(
+    classes: Sequence[str], of: Sequence[int], test: Sequence[int], held_out_alone: bool = False
+) -> None:
+    """Raise RuleError unless there are training images of every class.
+
+    Args:
+        held_out_alone: True if a batch without any training image is possible.
+    """
     trained = bytearray(len(classes))
     for number, is_test in zip(of, test, strict=True):
         if number != IGNORED and not is_test:
             trained[number] = 1
     if not any(trained):
-        raise RuleError("The batch has a test part but no training images.")
+        if held_out_alone and any(number != IGNORED for number in of):
+            return
+        raise RuleError("The batch has a test part but no training images.", "held_out")
     for label, has in zip(classes, trained, strict=True):
         if not has:
             raise RuleError(

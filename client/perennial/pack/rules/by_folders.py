@@ -35,7 +35,7 @@ def read_folders(
     images = count_images_by_folder(names, remaining)
     if not images:
         raise _build_no_folders_error(builder, remaining)
-    levels = find_levels(images, options.class_level, known)
+    levels = find_levels(images, options.class_level, known, options.held_out_alone)
     places = {folder: levels.find_place(folder) for folder in images}
     images_by_class: Counter[str] = Counter()
     for folder, place in places.items():

@@ -32,8 +32,13 @@ def has_training_part(folders: Iterable[Sequence[str]]) -> bool:
     return any(len(names) > 1 and parse_part_of_folder(names[0]) == TRAINING for names in folders)
 
 
-def find_folder_parts(folders: Iterable[Sequence[str]]) -> dict[str, str]:
+def find_folder_parts(
+    folders: Iterable[Sequence[str]], held_out_alone: bool = False
+) -> dict[str, str]:
     """Return top folder → its part; empty if the top folders are classes.
+
+    Args:
+        held_out_alone: True if parts without a training part are possible.
 
     Raises RuleError if images that look held out would be learned: in a test or validation part
     without any training part, or one beside folders of the same classes.
@@ -54,6 +59,8 @@ def find_folder_parts(folders: Iterable[Sequence[str]]) -> dict[str, str]:
             classes_in.setdefault(top, set())
     parts = {top: parse_part_of_folder(top) or "" for top, classes in classes_in.items() if classes}
     if TRAINING in parts.values():
+        return parts
+    if held_out_alone and parts and not other_folders and len(classes_in) == len(parts):
         return parts
     # Only folders with class folders in them: `seg_train` with images alone is a class.
     parts_by_word = find_alike_parts(other_folders & folders_with_folders)
@@ -81,7 +88,7 @@ def _refuse_part(
             f"{finding}: the folder {flat} has no class folders. Put its images in some."
         )
     if not other_folders:
-        raise RuleError(f"{finding}. {_INSTEAD}")
+        raise RuleError(f"{finding}. {_INSTEAD}", "held_out")
     shared_names = {name.lower() for name in other_folders} & {
         name.lower() for name in classes_in[top]
     }

@@ -6,6 +6,7 @@ If names alone do not tell the service everything, labels are sent along as a li
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from perennial.pack.errors import PackError, Undecided
@@ -137,9 +138,18 @@ def plan_folder(
         # Without `{label}` it is a regular expression, which only the sender runs.
         if pattern and "{label}" not in pattern:
             return plan_table(normalized, options, match_table(pattern, list(names)))
-        return plan_batch(
-            normalized, options, read, lambda: known_classes, most_entries=MOST_ENTRIES
-        )
+        try:
+            return plan_batch(
+                normalized, options, read, lambda: known_classes, most_entries=MOST_ENTRIES
+            )
+        except RuleError as error:
+            if error.kind != "held_out":
+                raise
+            # Only the service knows if the model waits for held-out images alone.
+            alone = replace(options, held_out_alone=True)
+            return plan_batch(
+                normalized, alone, read, lambda: known_classes, most_entries=MOST_ENTRIES
+            )
     except RuleError as error:
         raise (Undecided if error.remedies else PackError)(f"{where}: {error}") from error
 
@@ -150,7 +160,8 @@ def are_names_enough(plan: Plan, rows: Sequence[Image]) -> bool:
     if plan.kind not in ("folders", "split"):
         return False
     try:
-        derived = plan_batch([to_nfc(row.name) for row in rows], ReadingOptions(), _read_nothing)
+        names, options = [to_nfc(row.name) for row in rows], ReadingOptions(held_out_alone=True)
+        derived = plan_batch(names, options, _read_nothing)
     except RuleError:
         return False
     labels = [derived.classes[number] if number != IGNORED else None for number in derived.of]

@@ -12,6 +12,7 @@ from core.learning.data import held_out_features
 from core.learning.evaluation.evaluator import Evaluator
 from core.learning.networks.backbones.mlp import Mlp
 
+ANALYTIC = {"name": "analytic", "projection": 50}
 FIGURES = (
     "changes",
     "knn_probe",
@@ -136,14 +137,14 @@ def test_kept_features_stand_for_the_pass_of_a_backbone_that_does_not_move(
     bench: Bench, passes: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch, scenario: str
 ) -> None:
     bench.scenario = scenario
-    first, second = bench.learn_tasks(2, method="analytic")
-    measured = bench.learn_task(3, second, method="analytic")
+    first, second = bench.learn_tasks(2, method=ANALYTIC)
+    measured = bench.learn_task(3, second, method=ANALYTIC)
     read_images: list[torch.Tensor] = []
     forward = Mlp.forward
     monkeypatch.setattr(
         Mlp, "forward", lambda self, x: (read_images.append(x), forward(self, x))[1]
     )
-    kept = bench.learn(with_features(bench.spec(3, second, method="analytic"), first, second))
+    kept = bench.learn(with_features(bench.spec(3, second, method=ANALYTIC), first, second))
     assert told(kept) == told(measured)
     by_pass, by_features = answered(measured), answered(kept)
     assert by_pass.keys() == by_features.keys()
@@ -162,9 +163,9 @@ def test_kept_features_stand_for_the_pass_of_a_backbone_that_does_not_move(
 def test_features_of_other_images_or_another_width_are_not_used(
     bench: Bench, tmp_path: Path
 ) -> None:
-    first, second = bench.learn_tasks(2, method="analytic")
-    measured = bench.learn_task(3, second, method="analytic")
-    spec = with_features(bench.spec(3, second, method="analytic"), first, second)
+    first, second = bench.learn_tasks(2, method=ANALYTIC)
+    measured = bench.learn_task(3, second, method=ANALYTIC)
+    spec = with_features(bench.spec(3, second, method=ANALYTIC), first, second)
     for task, cut in zip(
         spec["history"], (slice(1, None), (slice(None), slice(1, None))), strict=True
     ):

@@ -28,17 +28,18 @@ from step_counts import StepCounts
 
 def answer(request: dict[str, Any], folder: Path, steps: StepCounts) -> dict[str, Any]:
     """Learn two tasks as the request says; what blocked in the second."""
-    method, recipe = request["method"], request.get("recipe", {})
+    case = Case(request["method"], request["scenario"], folder, ForkServer())
+    recipe = {"method": case.settings, **request.get("recipe", {})}
     simulated_device.backend.free = request.get("free_bytes", simulated_device.FREE_BYTES)
     folder.mkdir(parents=True)
-    bench = Case(method, request["scenario"], folder, ForkServer()).new_bench(
+    bench = case.new_bench(
         request.get("family", "mlp"),
         n=10,  # two steps after the first in each epoch, the last of them with fewer images
     )
     bench.device = request.get("device", simulated_device.NAME)
-    first = bench.learn_task(1, **{"method": method, **recipe})
+    first = bench.learn_task(1, **recipe)
     steps.taken()
-    second = bench.learn_task(2, first, **{"method": method, **recipe})
+    second = bench.learn_task(2, first, **recipe)
     return {**steps.taken(), "digests": second.digests}
 
 

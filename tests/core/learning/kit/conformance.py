@@ -45,6 +45,11 @@ SMALL: dict[str, dict[str, Any]] = {
     "vit": {"name": "vit", "layers": 2, "heads": 2, "hidden": 8, "mlp": 16, "patch": 3},
 }
 
+SMALLER: dict[str, dict[str, Any]] = {"analytic": {"name": "analytic", "projection": 100}}
+"""Method → its settings where the defaults take seconds: `analytic` decomposes a matrix of as many
+rows as there are projections.
+"""
+
 
 class ShallowResNet(resnet.SmallResNet):
     """One block a stage: every kind of layer and every depth of the deeper ones, at a third of
@@ -114,6 +119,11 @@ class Case:
     def method(self) -> type[Method]:
         return registry.get_method(self.name)
 
+    @property
+    def settings(self) -> str | dict[str, Any]:
+        """What a recipe says of the method: its name, or small settings of it."""
+        return SMALLER.get(self.name, self.name)
+
     def architecture(self, family: str) -> dict[str, Any]:
         """A small network of this family, or of the first that the method accepts."""
         accepted = self.method.accepts.architectures
@@ -131,7 +141,7 @@ class Case:
     @cached_property
     def first(self) -> Learned:
         """The method's first task."""
-        return self.bench.learn_task(1, method=self.name)
+        return self.bench.learn_task(1, method=self.settings)
 
     @cached_property
     def second(self) -> Learned:
@@ -158,13 +168,13 @@ class Case:
         with mock.patch.multiple(
             method, begin_task=begin_task, loss_terms=loss_terms, after_step=after_step
         ):
-            return self.bench.learn_task(2, first, method=self.name)
+            return self.bench.learn_task(2, first, method=self.settings)
 
     @cached_property
     def drifting(self) -> tuple[Bench, Learned]:
         """A bench whose second task contradicts the first, and the first task."""
         bench = self.new_bench(drift=True)
-        return bench, bench.learn_task(1, method=self.name)
+        return bench, bench.learn_task(1, method=self.settings)
 
 
 _finetuned: dict[str, dict[str, str]] = {}
@@ -195,7 +205,7 @@ def differs_from_finetuning_at_its_defaults(case: Case) -> None:
     if case.method.neutral == case.method.Hyper():
         return
     bench, first = case.drifting  # methods that only resolve conflicts need one
-    assert bench.learn_task(2, first, method=case.name).network_digests != finetuned(bench)
+    assert bench.learn_task(2, first, method=case.settings).network_digests != finetuned(bench)
 
 
 def resumes_to_the_same_bits_after_a_kill(case: Case) -> None:
@@ -210,7 +220,7 @@ def resumes_to_the_same_bits_after_a_kill(case: Case) -> None:
 def resumes_with_convolutions_too(case: Case) -> None:
     """Their optimizer's state has another layout in memory."""
     bench = case.new_bench("small-cnn")
-    check_kills(case, bench, *bench.learn_tasks(2, method=case.name), KILLS)
+    check_kills(case, bench, *bench.learn_tasks(2, method=case.settings), KILLS)
 
 
 def check_kills(
@@ -224,12 +234,12 @@ def check_kills(
         if undisturbed.result["steps"] == 0:
             continue  # nothing to resume: such a task is learned again
         for at, kill_at in kills[number]:
-            again = bench.resumed(number, parent, at, kill_at, method=case.name)
+            again = bench.resumed(number, parent, at, kill_at, method=case.settings)
             assert again.digests == undisturbed.digests
 
 
 def resumes_in_slices_or_says_why_not(case: Case) -> None:
-    recipe = {"method": case.name, "shards": 2}
+    recipe = {"method": case.settings, "shards": 2}
     if reason := case.method.no_shards:
         with pytest.raises(InvalidRecipe, match=reason):
             case.bench.spec(1, None, **recipe)
@@ -243,7 +253,7 @@ def resumes_in_slices_or_says_why_not(case: Case) -> None:
 
 def gives_the_same_bits_in_processes_of_its_own(case: Case) -> None:
     apart = case.bench.learn_tasks(
-        2, lambda spec: case.server.run(spec, case.module), method=case.name
+        2, lambda spec: case.server.run(spec, case.module), method=case.settings
     )
     assert apart[1].digests == case.second.digests
 
@@ -256,7 +266,7 @@ def its_regularisers_act_from_the_second_task(case: Case) -> None:
 
 def takes_a_class_that_reappears(case: Case) -> None:
     again = (("ant", "bee"), ("bee", "cat"), ("ant", "cat"))
-    last = case.new_bench(classes=again).stream(3, method=case.name, epochs=1)
+    last = case.new_bench(classes=again).stream(3, method=case.settings, epochs=1)
     if case.scenario == "class":
         assert last.result["classes"] == ["ant", "bee", "cat"]
 
@@ -277,7 +287,7 @@ def keeps_what_the_depth_freezes(case: Case) -> None:
     if depth == 5:
         return  # the depth freezes nothing
     bench = case.new_bench("small-resnet", size=8, n=5)
-    last = bench.stream(2, method=case.name, depth=depth, epochs=1)
+    last = bench.stream(2, method=case.settings, depth=depth, epochs=1)
     network = build_network(bench.architecture, ImageSpec(8, 1), case.scenario, HeadSpec(), 5)
     network.pretrained = False
     network = case.method(case.method.Hyper(), State()).build_network(network)
@@ -307,7 +317,7 @@ def manages_without_the_gradient_of_a_parameter(case: Case) -> None:
         after(self, ctx, batch)
 
     with mock.patch.multiple(method, penalty_grads=penalty_grads, after_step=after_step):
-        bench.learn_task(2, first, method=case.name)
+        bench.learn_task(2, first, method=case.settings)
     if not seen:
         return  # it takes no steps
     assert seen[-1][1] or method.project_gradient is not Method.project_gradient
@@ -333,7 +343,7 @@ def learns_from_cached_features_or_says_why_not(case: Case) -> None:
     if 1 not in case.method.accepts.depths:
         return
     bench = case.new_bench(n=16)  # batches of 8: for those of a few images kernels round otherwise
-    recipe = {"method": case.name, "depth": 1, "augment": "none", "batch_size": 8}
+    recipe = {"method": case.settings, "depth": 1, "augment": "none", "batch_size": 8}
     cached = bench.stream(2, features="cached", **recipe)
     if case.method.no_feature_cache:
         assert cached.result["steps"] == 0 or any(
@@ -349,15 +359,15 @@ def learns_from_cached_features_or_says_why_not(case: Case) -> None:
 def merges_or_says_why_not(case: Case) -> None:
     if reason := case.method.no_merge:
         with pytest.raises(InvalidRecipe, match=reason):
-            case.bench.spec(1, None, method=case.name, merge={"weight": 0.5})
+            case.bench.spec(1, None, method=case.settings, merge={"weight": 0.5})
         return
     whole, half = (
-        case.bench.learn_task(2, case.first, method=case.name, merge={"weight": weight})
+        case.bench.learn_task(2, case.first, method=case.settings, merge={"weight": weight})
         for weight in (1.0, 0.5)
     )
     assert whole.digests == case.second.digests
     assert half.digests != case.second.digests  # with prompts, no part of the plain network moves
-    again = case.bench.resumed(2, case.first, 11, 12, method=case.name, merge={"weight": 0.5})
+    again = case.bench.resumed(2, case.first, 11, 12, method=case.settings, merge={"weight": 0.5})
     assert again.digests == half.digests
 
 
@@ -365,7 +375,7 @@ def rebalances_or_says_why_not(case: Case) -> None:
     """Killed within the stage, it ends with the same bits."""
     if case.scenario == "task":
         return
-    recipe = {"method": case.name, "rebalance": {"epochs": 1}}
+    recipe = {"method": case.settings, "rebalance": {"epochs": 1}}
     if case.method.remembers is None:
         with pytest.raises(InvalidRecipe, match=case.method.no_rebalance):
             case.bench.spec(1, None, **recipe)
@@ -382,7 +392,7 @@ def resumes_with_balanced_batches(case: Case) -> None:
     """A snapshot includes the draws and the retained images of each class."""
     if case.method.remembers is None:
         return
-    recipe = {"method": case.name, "balanced_batches": True}
+    recipe = {"method": case.settings, "balanced_batches": True}
     first = case.bench.learn_task(1, **recipe)
     undisturbed = case.bench.learn_task(2, first, **recipe)
     (at, kill_at), _ = KILLS[2]

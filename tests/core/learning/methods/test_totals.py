@@ -29,7 +29,7 @@ def totals_of(learned: Learned) -> str:
 @pytest.mark.parametrize(
     ("scenario", "method"),
     [
-        ("class", {"name": "analytic"}),
+        ("class", {"name": "analytic", "projection": 100}),
         pytest.param("task", {"name": "analytic"}, marks=pytest.mark.campaign),
         ("data", {"name": "analytic", "keep": "sums", "projection": 7}),
         pytest.param("class", {"name": "analytic", "head": "ncm"}, marks=pytest.mark.campaign),

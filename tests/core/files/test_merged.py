@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load, save, save_file
 
 from core.errors import StoreCorrupt
-from core.export.merged import DamagedPart, Merged
+from core.files.merged import DamagedPart, Merged
 from core.files.safetensors_header import read_header
 
 

@@ -1,0 +1,124 @@
+"""`/ui/models/adopt`: bring a classifier from elsewhere as version 1 of a new model."""
+
+from anyio import to_thread
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from api.authentication import session
+from api.dependencies import Service, ServiceParts, ShapeWork, Write
+from api.pages.parts.render import render_page, root_of
+from api.routes.bases import MAX_BYTES
+from api.uploads.body import Received, receive_body
+from api.uploads.head import Terms
+from api.uploads.upload import Upload
+from api.uploads.weights import AskedBase, load_expected, parse_classes, resolve_base
+from core.admission.admission import Admission
+from core.bases import bases, pretrained
+from core.contract.responses.model_change import NewModel
+from core.errors import Invalid, PerennialError
+from core.models import models
+from core.models.new_model import Limits
+from core.recipe.base_images import parse_image_config
+from core.requests.actor import Actor
+from core.usage import quota
+
+router = APIRouter(include_in_schema=False)
+
+PATH = "/ui/models/adopt"
+FIELDS = ("name", "architecture", "classes", "image_size", "prepared", "config")
+TERMS = Terms(f"POST {PATH}", fields=FIELDS)
+
+
+@router.get(PATH)
+def show_adoption_form(request: Request, actor: Write) -> Response:
+    """Show the form that brings a classifier."""
+    del actor
+    return _render_form(request, {})
+
+
+@router.post(PATH)
+async def adopt_classifier(
+    request: Request, actor: Write, service: Service, work: ShapeWork
+) -> Response:
+    """Create a model from a classifier that a form sends, and show it, or show the form again with
+    the error.
+    """
+    session.require_own_origin(request.scope)
+    settings, inputs = service.settings, dict[str, str]()
+    upload = Upload(request, actor, TERMS, service.db, settings, None)
+    try:
+        head = upload.check_head(min(MAX_BYTES, settings.max_body_bytes))
+        if head.boundary is None:
+            raise Invalid("A classifier is sent by the form of this page, as multipart/form-data.")
+        with upload.take_place():
+            owner, limit = actor.owner_id, settings.max_owner_bytes
+            await to_thread.run_sync(
+                quota.require_storage_room, service.db, owner, limit, head.length
+            )
+            async with receive_body(request, head, TERMS, settings) as file:
+                inputs = {name: value.strip() for name, value in file.fields.items()}
+                model = await _adopt(service, work, actor, file, inputs)
+    except PerennialError as error:
+        return _render_form(request, inputs, error)
+    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)
+
+
+async def _adopt(
+    service: ServiceParts, work: ShapeWork, actor: Actor, file: Received, inputs: dict[str, str]
+) -> str:
+    """Store the file as a base and create the model that adopts it; return the model's id.
+
+    Raises:
+        PerennialError: an input or the file cannot be used; nothing stays.
+    """
+    settings, resources = service.settings, await to_thread.run_sync(service.load_resources)
+    asked = _parse_inputs(inputs)
+    wanted = await to_thread.run_sync(resolve_base, asked, file.size, service.catalogue, settings)
+    expected = await load_expected(wanted, settings, work, actor.owner_id)
+    classes = parse_classes(asked, file, settings)
+    network = bases.Network(**vars(wanted), expected=expected, classes=classes)
+    limits = Limits(Admission.from_settings(settings), pretrained.Terms.from_settings(settings))
+
+    def create() -> str:
+        base = bases.create_base(resources, settings, actor, network, file.path)["id"]
+        asked_model: NewModel = {"name": inputs["name"], "scenario": "class", "base": base}
+        try:
+            return models.create_model(resources, actor, asked_model, None, limits)[0]["id"]
+        except PerennialError:
+            bases.delete_base(service.db, service.blobs, actor, base)
+            raise
+
+    return await to_thread.run_sync(create)
+
+
+def _parse_inputs(inputs: dict[str, str]) -> AskedBase:
+    """Return the base that the form describes; its classes are a field of the file.
+
+    Raises:
+        Invalid: an input is missing, or invalid in a way that only a form can be.
+    """
+    for name in ("name", "architecture", "classes"):
+        if not inputs.get(name):
+            raise Invalid(f"{name} is empty.", fields=[{"field": name, "message": "is empty"}])
+    size = inputs.get("image_size", "")
+    if size and not (size.isascii() and size.isdigit() and 8 <= int(size[:5]) <= 1024):
+        message = "must be 8 to 1024 pixels"
+        raise Invalid(
+            f"The side of the images {message}.",
+            fields=[{"field": "image_size", "message": message}],
+        )
+    config = inputs.get("config") or None
+    is_imagenet = inputs.get("prepared") == "imagenet"
+    images = parse_image_config(config, "imagenet" if is_imagenet else None)
+    return AskedBase(inputs["architecture"], int(size) if size else None, None, images)
+
+
+def _render_form(
+    request: Request, inputs: dict[str, str], error: PerennialError | None = None
+) -> Response:
+    context = {
+        "given": inputs,
+        "errors": {one["field"]: one["message"] for one in error.fields} if error else {},
+        "said": error.detail if error else None,
+    }
+    return render_page(request, "adopt.html", context, error.status if error else 200)

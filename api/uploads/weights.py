@@ -1,0 +1,97 @@
+"""An uploaded base between HTTP and its check: the request, and what its file must contain."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from anyio import to_thread
+
+from api.dependencies import ShapeWork
+from api.uploads.body import Received
+from core.admission.admission import Admission
+from core.bases import bases
+from core.bases.expected_base import get_cached_base, load_expected_base
+from core.contract.base import ExpectedBase
+from core.contract.catalogue import Catalogue
+from core.contract.responses.architecture import ArchitectureChoice
+from core.errors import BaseInvalid, Invalid
+from core.ingest.class_list import parse_class_list
+from core.recipe.base_images import BaseConfig
+from core.recipe.images import Images
+from core.settings import Settings
+
+
+@dataclass(frozen=True)
+class AskedBase:
+    """The properties of a base in its request.
+
+    Attributes:
+        architecture: a name or JSON.
+        image_size: pixels per side.
+        channels: 1 or 3.
+        config: preparation of its images.
+        classes: list of the classes of its head; None for a base without one.
+    """
+
+    architecture: str
+    image_size: int | None
+    channels: int | None
+    config: BaseConfig
+    classes: str | None = None
+
+
+def parse_classes(asked: AskedBase, file: Received, settings: Settings) -> list[str] | None:
+    """Return the classes of a request; None if it names none.
+
+    Raises:
+        Invalid, LabelsInvalid: the list is in the query and in the form, or cannot be used.
+    """
+    field = file.fields.get("classes")
+    if field is not None and asked.classes is not None:
+        raise Invalid(
+            "Send classes in the query or as a field of the form, not both.",
+            fields=[{"field": "classes", "message": "sent twice"}],
+        )
+    text = asked.classes if field is None else field
+    return None if text is None else parse_class_list(text, settings.max_classes)
+
+
+@dataclass(frozen=True)
+class WantedBase:
+    """The complete architecture and images that a base is for, and the architecture's family."""
+
+    architecture: ArchitectureChoice
+    images: Images
+    family: str
+
+
+def resolve_base(
+    asked: AskedBase, length: int | None, catalogue: Callable[[], Catalogue], settings: Settings
+) -> WantedBase:
+    """Return the complete architecture and images; the first use of the catalogue may take seconds.
+
+    Raises:
+        Invalid, JobTooLarge: there is no such architecture, or it is too large.
+        BaseInvalid: the body is empty.
+    """
+    catalogue_value = catalogue()
+    resolved, images = bases.parse_architecture(
+        catalogue_value, asked.architecture, asked.image_size, asked.channels, asked.config
+    )
+    Admission.from_settings(settings).check_network(catalogue_value, resolved, images.image)
+    if length == 0:
+        raise BaseInvalid("The body is empty; a base is a safetensors file.")
+    return WantedBase(
+        resolved, images, catalogue_value["architectures"][resolved["name"]]["family"]
+    )
+
+
+async def load_expected(
+    want: WantedBase, settings: Settings, work: ShapeWork, owner_id: str
+) -> ExpectedBase:
+    """Return the tensors that the base must contain; those of earlier requests are cached."""
+    image = want.images.image
+    cached = await to_thread.run_sync(get_cached_base, settings, want.architecture, image)
+    if cached is not None:
+        return cached
+    # Heavy work: shapes come from building the network, in turns between owners.
+    return await work.run(owner_id, lambda: load_expected_base(settings, want.architecture, image))

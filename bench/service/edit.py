@@ -1,0 +1,72 @@
+"""Measures an edit of one image in a model of many tasks: closed form, kept features.
+
+    python -m bench.service.edit [--tasks 100] [--per-class 50] [--side 32]
+
+The stream is that of `bench.service.age` in the scenario class: ten new classes each task. Then one
+training image of the first, the middle and the last task gets another label, and a class is renamed,
+merged and dropped. Printed of each, of the worker's part alone: seconds; CPU seconds of the job
+process and of the worker; SQL statements; requests to the store; bytes that the version adds. The
+reference is the stream's last update.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.service import age
+from bench.service.age import CLASSES, Figures, Stream
+
+
+def main() -> None:
+    """Build the model, make the edits and print their cost."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=100)
+    parser.add_argument("--per-class", type=int, default=50)
+    parser.add_argument("--side", type=int, default=32)
+    asked = parser.parse_args()
+    age.PER_CLASS = asked.per_class
+    with tempfile.TemporaryDirectory() as folder:
+        stream = Stream(Path(folder), "analytic", "class", asked.side)
+        try:
+            for number in range(1, asked.tasks + 1):
+                last = stream.update(number)
+            images = asked.tasks * CLASSES * asked.per_class
+            print(f"{asked.tasks} tasks, {images:,} images, {asked.tasks * CLASSES:,} classes")
+            print("| step | s | job CPU s | worker CPU s | SQL | requests | new bytes |")
+            print("|---|---:|---:|---:|---:|---:|---:|")
+            print_row("last update", last)
+            for name, operations in list_edits(asked.tasks).items():
+                print_row(name, stream.edit(operations))
+        finally:
+            stream.close()
+
+
+def list_edits(tasks: int) -> dict[str, list[dict[str, Any]]]:
+    """Return the edits to measure, by what they do."""
+    first_class = {task: CLASSES * (task - 1) for task in (1, tasks // 2, tasks)}
+    edits: dict[str, list[dict[str, Any]]] = {
+        f"one image of task {task}": [
+            {"relabel": {"task": task, "image": 0, "label": str(label + 1)}}
+        ]
+        for task, label in first_class.items()
+    }
+    return {
+        **edits,
+        "rename a class": [{"rename": {"from": "3", "to": "three"}}],
+        "merge two classes of one task": [{"merge": {"from": ["4"], "into": "5"}}],
+        "drop a class of the first task": [{"drop": {"class": "6"}}],
+    }
+
+
+def print_row(name: str, one: Figures) -> None:
+    """Print one line of the table."""
+    print(
+        f"| {name} | {one.seconds:.2f} | {one.job_cpu_s:.2f} | {one.worker_cpu_s:.2f} | "
+        f"{one.statements} | {one.requests} | {one.new_bytes:,} |",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""The file of a classifier's classes, and the form that carries it beside the weights."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from json import dumps
+from pathlib import Path
+
+from perennial.errors import ConfigError
+from perennial.transfer import FileSource
+
+MOST_BYTES = 64 << 10
+"""Most bytes of a list of classes that the service takes."""
+
+
+def read_class_list(classes: str | Path | Sequence[str]) -> str:
+    """Return the text of a list of classes: that of a file, or of names given as a sequence.
+
+    Raises:
+        ConfigError: there is no such file, it is no text, or it is too large.
+    """
+    if not isinstance(classes, str | Path):
+        return dumps([*classes], ensure_ascii=False)
+    path = Path(classes)
+    if not path.is_file():
+        raise ConfigError(f"There is no file {path}.")
+    if path.stat().st_size > MOST_BYTES:
+        raise ConfigError(f"{path} has more than {MOST_BYTES} bytes, the most for classes.")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"{path} is not UTF-8: save it as plain text, one class a line."
+        ) from None
+
+
+@dataclass(frozen=True)
+class ClassifierForm:
+    """A multipart form with the classes and the file of a classifier, as one source of bytes."""
+
+    file: FileSource
+    classes: str
+    boundary: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def content_type(self) -> str:
+        """Media type of the body, with its boundary."""
+        return f"multipart/form-data; boundary={self.boundary}"
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of the body."""
+        return len(self._head) + self.file.size + len(self._tail)
+
+    def read_chunks(self, start: int = 0) -> Iterator[bytes]:
+        """Yield the bytes of the body; `start` must be 0, since a form is sent in one piece."""
+        assert start == 0, "a form is sent from its first byte"
+        yield self._head
+        yield from self.file.read_chunks()
+        yield self._tail
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the body in hex."""
+        digest = hashlib.sha256()
+        for chunk in self.read_chunks():
+            digest.update(chunk)
+        return digest.hexdigest()
+
+    @property
+    def _head(self) -> bytes:
+        part = f"--{self.boundary}\r\nContent-Disposition: form-data; name="
+        return f'{part}"classes"\r\n\r\n{self.classes}\r\n{part}"file"; filename="weights"\r\n\r\n'.encode()
+
+    @property
+    def _tail(self) -> bytes:
+        return f"\r\n--{self.boundary}--\r\n".encode()

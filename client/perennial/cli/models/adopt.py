@@ -1,0 +1,65 @@
+"""Command `adopt`: bring a classifier from elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perennial.cli.command import RECIPE, Shell, command, json_value
+from perennial.cli.models.recipe import describe_architecture
+from perennial.cli.output import print_fields
+from perennial.shapes import convert_to_json
+from perennial.types import Model
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@command("adopt", short_help="Bring a classifier from elsewhere as version 1 of a new model.")
+@click.argument("model")
+@click.argument("weights", type=FILE)
+@click.option(
+    "--architecture", required=True, metavar="NAME|JSON", help="Network that the weights belong to."
+)
+@click.option(
+    "--classes",
+    required=True,
+    type=FILE,
+    help="Names of its outputs in order: one a line, or JSON.",
+)
+@click.option("--image-size", type=int, metavar="PIXELS", help="Side of its images; default 32.")
+@click.option("--channels", type=click.IntRange(1, 3), help="1 or 3.")
+@click.option(
+    "--config",
+    type=json_value,
+    metavar="JSON",
+    help="Preparation of its images: mean, std, size, crop and others.",
+)
+@click.option("--preset", metavar="NAME", help="imagenet: mean and std of torchvision weights.")
+@RECIPE
+def adopt_classifier(
+    shell: Shell, model: str, weights: Path, architecture: str, classes: Path, **values: Any
+) -> None:
+    """Create MODEL, whose version 1 is the classifier in WEIGHTS.
+
+    WEIGHTS is a safetensors file of its whole state dict. Send held-out images next, as a batch
+    with a folder test alone: they measure version 1, and every later version.
+    """
+    adopted = shell.create_client().models.adopt(
+        model, weights, architecture, classes, progress=sys.stderr.isatty(), **values
+    )
+    shell.print_result(adopted, lambda: _print_model(adopted))
+
+
+def _print_model(model: Model) -> None:
+    print_fields(
+        [
+            ("model", model.name),
+            ("id", model.id),
+            ("version", "1, which came with the model"),
+            ("architecture", describe_architecture(model.architecture)),
+            ("method", convert_to_json(model.recipe)["method"]["name"]),
+        ]
+    )

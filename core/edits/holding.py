@@ -1,0 +1,36 @@
+"""Parts of older versions with features or images of tasks from which an edit removed images."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.manifest import FEATURES
+from core.contract.part_types import PRIVATE_TYPES
+from core.database.tables import Edit, Part, Version
+from core.edits.rewrite import describe_parts
+
+
+def find_holding_parts(session: Session, edit: Edit) -> Sequence[tuple[Part, int]]:
+    """Return the parts of versions before an edit that have features or images of its edited tasks,
+    with the numbers of these versions."""
+    query = (
+        select(Part, Version.number)
+        .join(Version, Version.id == Part.version_id)
+        .where(
+            Version.model_id == edit.model_id,
+            Version.number < (edit.version or 0),
+            Part.type.in_(sorted(PRIVATE_TYPES)),
+            Part.deleted_at.is_(None),
+        )
+    )
+    found = [(part, number) for part, number in session.execute(query)]
+    features = {name for task in edit.tasks for name in describe_parts(task)}
+    suffixes = tuple(f".images.{task}" for task in edit.tasks)
+    # A memory without one of its packs cannot be read, so all of it goes.
+    memories = {(n, part.type) for part, n in found if part.name.endswith(suffixes)}
+    return [
+        (part, n)
+        for part, n in found
+        if (part.name in features if part.type == FEATURES else (n, part.type) in memories)
+    ]

@@ -1,0 +1,54 @@
+"""What older versions still hold of images that an edit removed, and its deletion.
+
+An edit makes a version without the images, and older versions stay as they are: they may have
+features of the images, or the images themselves in a replay buffer. Neither is needed to predict.
+Sums over many images stay, since no image can be restored from them.
+"""
+
+from core.contract.edit import EditOut
+from core.contract.responses.audit import AuditData
+from core.database.session import Database
+from core.edits import listing
+from core.edits.holding import find_holding_parts
+from core.errors import WrongState
+from core.requests.actor import Actor, find_model
+from core.requests.audit import Entry, record_action
+from core.retention.totals import forget_totals
+from core.retention.unused import delete_unused_digests
+from core.storage import Blobs
+from core.usage import stored_bytes
+
+
+def purge_edit(db: Database, blobs: Blobs, actor: Actor, model: str, number: int) -> EditOut:
+    """Delete from older versions what they hold of the images that an edit removed.
+
+    These versions go on predicting. A model that goes back to one of them starts with an empty
+    replay buffer, or without the features of these tasks. Repeating the call changes nothing.
+
+    Raises:
+        NotFound: the caller sees no such model or edit.
+        WrongState: the edit made no version, or the line does not go on from it.
+    """
+    with db.write() as session:
+        row = find_model(session, actor, model, lock=True)
+        edit = listing.find_edit(session, row, number)
+        if edit.version is None or edit.undone_at is not None or row.head < edit.version:
+            raise WrongState(
+                f"Version {row.head}, from which the line goes on, is not one of edit {number} or "
+                f"after it: images that it removed are still in use."
+            )
+        parts = find_holding_parts(session, edit)
+        now = db.now(session)
+        for part, _ in parts:
+            part.deleted_at = now
+        # The blobs are deleted again by a repeated call, in case a crash came between.
+        digests = {part.sha256 for part, _ in parts} | forget_totals(row)
+        if parts:
+            versions = sorted({version for _, version in parts})
+            data: AuditData = {"model": row.id, "edit": number, "versions": versions}
+            record_action(session, actor, Entry("edit.purge", edit.id, data, model=row.id), now)
+            stored_bytes.mark_measurement_outdated(session, row.owner_id)
+        session.flush()
+        response = listing.build_edit_response(session, edit)
+    delete_unused_digests(db, blobs, sorted(digests))
+    return response

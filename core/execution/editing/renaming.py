@@ -1,0 +1,87 @@
+"""The result of an edit that only renames classes: the head's parts under other names."""
+
+import json
+from pathlib import Path
+
+from sqlalchemy import select
+
+from core.contract.architecture import Head
+from core.contract.jobs.job_result import JobResult, MeasuredCell, ResultPart
+from core.contract.manifest import PER_TASK
+from core.database.session import Database
+from core.database.tables import Result
+from core.execution.editing.facts import EditFacts
+from core.storage import Blobs
+
+
+def write_renamed_result(db: Database, blobs: Blobs, facts: EditFacts, out: Path) -> JobResult:
+    """Write the lineage head as the result of a job, under the new names of its classes.
+
+    Nothing is learned or measured: its predictions are those of the head.
+
+    Args:
+        out: folder to write.
+    """
+    (out / "parts").mkdir(parents=True)
+    parts = []
+    for part in facts.parts:
+        # Sums and features of tasks stay with the head, which the new version continues.
+        if part.version_id == facts.head.id and part.type not in PER_TASK and not part.deleted_at:
+            file = f"parts/{part.name}.safetensors"
+            (out / file).hardlink_to(blobs.fetch_file(part.sha256))
+            parts.append(ResultPart(name=part.name, type=part.type, file=file))
+    manifest = facts.head.manifest
+    assert manifest.method is not None and manifest.environment is not None
+    assert manifest.normalise is not None, "the head was taught a task"
+    known = {
+        "network": manifest.network,
+        "temperature": manifest.temperature,
+        "problem": manifest.problem,
+    }
+    document = JobResult(
+        parts=parts,
+        classes=_rename(facts, manifest.classes or []),
+        heads=[
+            Head(task=head.task, classes=_rename(facts, head.classes))
+            for head in manifest.heads or []
+        ],
+        method=manifest.method,
+        normalise=manifest.normalise,
+        environment=manifest.environment,
+        steps=0,
+        results=_read_cells(db, facts),
+        trainable=0,
+        parameters=manifest.parameters or 0,
+        images=0,
+        **{name: value for name, value in known.items() if value is not None},
+    )
+    (out / "result.json").write_text(json.dumps(document.to_json(), ensure_ascii=False))
+    return document
+
+
+def _rename(facts: EditFacts, names: list[str]) -> list[str]:
+    renamed = [facts.changes.classes.get(name, name) for name in names]
+    return [name for name in renamed if name is not None]
+
+
+def _read_cells(db: Database, facts: EditFacts) -> list[MeasuredCell]:
+    """Return the head's row of the accuracy matrix, under the new names."""
+    query = select(Result).where(
+        Result.model_id == facts.model.id,
+        Result.version == facts.head.number,
+        Result.task.in_(facts.taught),
+    )
+    with db.read() as session:
+        return [
+            MeasuredCell(
+                version="new",
+                task=cell.task,
+                correct=cell.correct,
+                total=cell.total,
+                per_class={
+                    facts.changes.classes.get(name) or name: counts
+                    for name, counts in cell.per_class.items()
+                },
+            )
+            for cell in session.scalars(query.order_by(Result.task))
+        ]

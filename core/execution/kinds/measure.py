@@ -1,0 +1,168 @@
+"""Measure a classifier that came with its model: decode held-out images, and let it predict them.
+
+The images become the held-out part of task 1, whose classes stay those of the classifier.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import cast
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.base import ADOPTED_VERSION
+from core.contract.jobs.job_spec import LocalPart
+from core.contract.jobs.measure_job import MeasureSpec
+from core.contract.reports.report import BatchCheck
+from core.database import job_log
+from core.database.jobs import change_state
+from core.database.kinds import Kind as Name
+from core.database.states import Action
+from core.database.tables import Job, Model, Task
+from core.errors import Rejected
+from core.execution import batch_lines
+from core.execution.kinds.kind import Kind, Work
+from core.execution.parent_parts import read_own_parts
+from core.execution.validate import Archive, decode_batch, fetch_archive
+from core.ingest.ingest import Ingested, Monitor, Stopped
+from core.jobs.fence import lock_claimed_job
+from core.lineage import lineage
+from core.retention import damage, references
+from core.retention.damage import Marks
+from core.storage import Blobs
+from core.usage import stored_bytes
+
+SPEC = "measure.json"
+
+
+def _run_measure_job(work: Work) -> None:
+    try:
+        _decode_held_out(work)
+    finally:
+        shutil.rmtree(work.folder / "ingest", ignore_errors=True)
+    # Fetching parts may take long, and a stopped job needs none.
+    if work.must_stop():
+        raise Stopped
+    work.begin("prepare")
+    spec = _prepare_measurement(work)
+    if work.must_stop():
+        raise Stopped
+    work.train(spec)
+
+
+def _decode_held_out(work: Work) -> None:
+    """Decode the claimed job's archive, and store its images as the held-out part of the task.
+
+    Raises:
+        Rejected: the batch is unusable.
+        StoreCorrupt: the stored archive is damaged.
+        LeaseLost: the claim is no longer the job's; nothing was changed.
+        WrongState: a stop was requested meanwhile; nothing was changed.
+    """
+    with work.db.read() as session:
+        job = session.get_one(Job, work.claim.job_id)
+        model = session.get_one(Model, job.model_id)
+        classes = sorted(_find_task(session, job).classes)
+    report = cast(BatchCheck | None, job.report)
+    if job.archive_key is None or report is None:
+        raise Rejected("The uploaded batch is gone; send it again.")
+    archive = Archive(
+        job.archive_key,
+        report["sha256"],
+        report["media_type"],
+        report["report"],
+        fixed=classes,
+    )
+
+    def report_progress(done: int, total: int) -> None:
+        work.progress("validate", done, total)
+
+    folder = work.folder / "ingest"
+    folder.mkdir()
+    path = fetch_archive(work.db, work.store, model.id, archive, folder)
+    monitor = Monitor(report_progress, work.must_stop)
+    made = decode_batch(path, archive, model, work.settings, folder, monitor)
+    blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
+    files = [made.held_out, made.traces]
+    digests = [blobs.put_file(file, link=True)[0] for file in files]
+    with work.db.write() as session:
+        # Until the transaction ends, no sweep deletes the blobs that it is about to name.
+        references.lock_references_shared(session)
+        for sha256, file in zip(digests, files, strict=True):
+            if not blobs.has(sha256):  # it was deleted as unused after it was stored
+                blobs.put_file(file)
+        job = lock_claimed_job(session, work.claim)
+        task = _find_task(session, job, lock=True)
+        _fill_task(task, made, archive, report["bytes"], digests)
+        now = work.db.now(session)
+        for log_line in batch_lines.describe_decoded(made):
+            job_log.add_log_line(session, job.id, log_line, now)
+        change_state(session, job, Action.START, now)
+        session.flush()
+        size = sum(file.stat().st_size for file in files)
+        stored_bytes.add_stored_bytes(session, job.owner_id, size)
+
+
+def _prepare_measurement(work: Work) -> Path:
+    """Fetch what the process reads, and write its specification; return the file.
+
+    Raises:
+        StoreCorrupt: a part or the images are missing or damaged.
+    """
+    settings, claim = work.settings, work.claim
+    blobs = Blobs(work.store, settings.make_folder("cache"), marks=Marks(work.db))
+    with work.db.read() as session:
+        job = session.get_one(Job, claim.job_id)
+        model = session.get_one(Model, job.model_id)
+        task = _find_task(session, job)
+        version = lineage.find_numbered_version(session, model, ADOPTED_VERSION)
+        assert version is not None and task.held_out_sha256 is not None, "they came with the model"
+        parts = read_own_parts(session, version)
+    with damage.explaining_errors(work.db, model.id):
+        spec = MeasureSpec(
+            work="measure",
+            manifest=version.manifest,
+            parts=[
+                LocalPart(name=part.name, type=part.type, path=blobs.fetch_file(part.sha256))
+                for part in parts
+            ],
+            task=task.number,
+            classes=sorted(task.classes),
+            held_out=blobs.fetch_file(task.held_out_sha256),
+            out=work.folder / "out",
+            threads=settings.threads,
+            device=settings.device if claim.device == "auto" else claim.device,
+            gpu_memory_share=settings.gpu_memory_share,
+        )
+    path = work.folder / SPEC
+    path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))
+    return path
+
+
+def _find_task(session: Session, job: Job, *, lock: bool = False) -> Task:
+    """Return the task that a job measures."""
+    query = select(Task).where(Task.model_id == job.model_id, Task.number == job.task_number)
+    query = query.execution_options(populate_existing=True)
+    return session.scalars(query.with_for_update() if lock else query).one()
+
+
+def _fill_task(task: Task, made: Ingested, archive: Archive, size: int, digests: list[str]) -> None:
+    """Write the result of decoding; digests: of the held-out part and the traces."""
+    task.sha256, task.bytes, task.media_type = archive.sha256, size, archive.media_type
+    # Classes without an image stay, since the classifier knows them.
+    task.classes = {name: made.classes.get(name, 0) for name in task.classes}
+    task.n_held_out = made.n_held_out
+    task.report = made.report
+    task.warnings = list(made.warnings)
+    task.held_out_sha256, task.traces_sha256 = digests
+    task.traces_bytes = made.traces.stat().st_size
+    task.held_out_deleted_at = None
+
+
+MEASURE = Kind(
+    str(Name.MEASURE),
+    priority=1,
+    longest_s=lambda settings: settings.max_job_s,
+    run=_run_measure_job,
+)

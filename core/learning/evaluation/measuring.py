@@ -1,0 +1,76 @@
+"""The job process that measures a version on one task: from a spec file to a result folder.
+
+It is for a version that no job has made, which therefore nothing has measured yet.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+from core.contract.jobs.job_event import DoneEvent, LogEvent, MetricEvent, PhaseEvent
+from core.contract.jobs.job_result import AnswersFile, Measured, MeasuredCell
+from core.contract.jobs.measure_job import MeasureResult, MeasureSpec
+from core.learning.data.dataset import Dataset
+from core.learning.evaluation import predicting, stored_predictions
+from core.learning.evaluation.calibration.error import measure_calibration
+from core.learning.evaluation.evaluate import count_scores, logits_on_task
+from core.learning.precision import Inputs, open_device, place_network
+from core.learning.problems.registry import get_problem
+from core.learning.training.child import Emit, end_when_asked, run_with_events
+
+RESULT = "result.json"
+_VERSION: Measured = "new"
+
+
+def measure_version(spec: MeasureSpec, emit: Emit) -> Path:
+    """Measure the version of a spec on its images; return the folder with the result.
+
+    Raises:
+        DataError: the images do not fit.
+    """
+    torch.set_num_threads(spec.threads)
+    emit(PhaseEvent(phase="measure"))
+    device = open_device(spec.device, spec.gpu_memory_share)
+    manifest, paths = spec.manifest, {part.name: part.path for part in spec.parts}
+    network = predicting.load_network(manifest, paths)
+    method = predicting.load_method(manifest, paths, device)
+    place_network(network, device)
+    problem = get_problem(manifest.problem)
+    data = Dataset.read(spec.held_out, spec.classes, problem)
+    inputs = Inputs(manifest.normalise, manifest.image.channels, device)
+    logits = logits_on_task(network, data, spec.task, method.predict_logits, inputs)
+    predictions = problem.decode(logits.values, logits.targets, manifest.divisor)
+    scores = problem.score(predictions, logits.targets)
+    counts = {name: n for name, n in vars(count_scores(data, scores)).items() if n is not None}
+    cell = MeasuredCell(version=_VERSION, task=spec.task, **counts)
+    emit(MetricEvent(name="result", step=None, value=None, data=cell.to_json()))
+    text = f"Version {manifest.version} predicts {cell.correct:,} of {cell.total:,} images right."
+    emit(LogEvent(level="info", message=text))
+    spec.out.mkdir(parents=True, exist_ok=True)
+    files: list[AnswersFile] = stored_predictions.write_prediction_files(
+        spec.out, {(_VERSION, spec.task): predictions}
+    )
+    result = MeasureResult(
+        results=[cell],
+        answers=files,
+        calibration=measure_calibration(logits, manifest.divisor),
+    )
+    (spec.out / RESULT).write_text(json.dumps(result.to_json()))
+    return spec.out
+
+
+def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
+    """Measure as a spec file says, with events to `out_fd`; return the exit status.
+
+    The process ends on a stop request, and when the control pipe closes.
+    """
+
+    def run_measurement(emit: Emit) -> None:
+        end_when_asked(control_fd, out_fd)
+        spec = MeasureSpec.from_json(json.loads(Path(spec_path).read_text()))
+        emit(DoneEvent(path=measure_version(spec, emit)))
+
+    return run_with_events(out_fd, before, run_measurement)

@@ -1,0 +1,275 @@
+"""Adoption of a classifier: an uploaded base with its head becomes version 1 of a new model.
+
+The base is used up by that: its tensors become the parts of versions 0 (the backbone) and 1 (with
+the head), and its row is deleted. Task 1 stands for what the classifier learned elsewhere. It has
+classes and no images, until a batch with held-out images alone measures it.
+"""
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import save_file
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.admission.applicability import PLAIN, Start, check_start
+from core.bases.base_advice import (
+    explain_base_mismatch,
+    get_base_architecture,
+    is_same_input_shape,
+)
+from core.contract.architecture import Normalisation
+from core.contract.base import ADOPTED, ADOPTED_VERSION, Classifier, UploadedFor
+from core.contract.catalogue import Catalogue
+from core.contract.manifest import BaseOrigin, StoredPart
+from core.contract.responses.model_change import NewModel
+from core.contract.responses.recipe import RecipeOut
+from core.database.session import Database
+from core.database.tables import Base, Model, Task
+from core.errors import Invalid
+from core.files.merged import Merged
+from core.files.safetensors_header import read_header
+from core.ids import new_id
+from core.lineage import version_zero
+from core.lineage.lineage import LATEST, PRODUCTION, Mover, point_alias
+from core.lineage.standing import Standing
+from core.models.first_version import keep_decoding
+from core.requests.actor import Actor, Transaction
+from core.requests.resources import Resources
+from core.retention import references
+from core.retention.unused import delete_unused_digests
+from core.storage import Blobs
+from core.usage import stored_bytes
+
+Rename = Callable[[str], str | None]
+TASK_NAME = "came with the model"
+VERSION_ONE = f"version {ADOPTED_VERSION}"
+_HEAD, _BACKBONE = "head", "backbone"
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """A base that is a whole classifier.
+
+    Attributes:
+        id: id of the base.
+        sha256: digest of its file.
+        uploaded_for: its architecture, images and classifier.
+        parts: stored parts of version 1, the head last; empty before `storing_parts`.
+    """
+
+    id: str
+    sha256: str
+    uploaded_for: UploadedFor
+    parts: Sequence[StoredPart] = field(default_factory=list)
+
+    @property
+    def classifier(self) -> Classifier:
+        """The tensors of the classifier."""
+        return self.uploaded_for["classifier"]
+
+
+def find_adopted(db: Database, actor: Actor, base: object) -> Adopted | None:
+    """Return the classifier that a request for a model names as its base.
+
+    Return None if the base is anything else.
+    """
+    if not isinstance(base, str) or not base.startswith("bas_"):
+        return None
+    with db.read() as session:
+        row = _find_row(session, actor, base)
+        if row is None or "classifier" not in row.architecture:
+            return None
+        return Adopted(row.id, row.sha256, row.architecture)
+
+
+def complete_request(given: NewModel, adopted: Adopted) -> NewModel:
+    """Return the request for a model with the architecture and images of the classifier.
+
+    Raises:
+        Invalid: the request cannot have this classifier.
+    """
+    if given["scenario"] != "class":
+        raise _make_error(
+            "scenario",
+            "A classifier is adopted in the class scenario, in which batches bring new classes: "
+            'send "scenario": "class".',
+        )
+    if given.get("classes") is not None:
+        raise _make_error("classes", "The classes come with the classifier: leave out classes.")
+    completed: NewModel = {**given, "base": ADOPTED}
+    image = adopted.uploaded_for["image"]
+    architecture = get_base_architecture(adopted.uploaded_for)
+    completed.setdefault("architecture", {**architecture})
+    completed["image"] = {
+        "size": image["size"],
+        "channels": image["channels"],
+        **(given.get("image") or {}),
+    }
+    return completed
+
+
+def require_usable_method(catalogue: Catalogue, recipe: RecipeOut) -> None:
+    """Check that a recipe can go on from a classifier of which no batch is known.
+
+    Raises:
+        InvalidRecipe: see `core.admission.applicability.check_start`.
+    """
+    start = Start(VERSION_ONE, None, {"name": ADOPTED}, PLAIN, frozenset())
+    check_start(catalogue, start, recipe, "class")
+
+
+@contextmanager
+def storing_parts(resources: Resources, adopted: Adopted | None) -> Iterator[Adopted | None]:
+    """Store the parts of version 1 while a model is created, and yield the classifier with them.
+
+    Afterwards, either the base or its parts are in use: the others are deleted.
+    """
+    if adopted is None:
+        yield None
+        return
+    stored = _store_parts(resources.blobs, adopted)
+    try:
+        yield stored
+    finally:
+        digests = sorted({adopted.sha256, *(part.sha256 for part in stored.parts)})
+        delete_unused_digests(resources.db, resources.blobs, digests)
+
+
+def _store_parts(blobs: Blobs, adopted: Adopted) -> Adopted:
+    """Store the parts of version 1, and return the classifier with them."""
+    source = blobs.fetch_file(adopted.sha256)
+    present = {tensor.name for tensor in read_header(source)}
+    rows = len(adopted.classifier["classes"])
+    parts = []
+    with tempfile.TemporaryDirectory() as folder:
+        for part, names in _name_tensors(adopted.classifier).items():
+            sources: list[tuple[Path, str, Rename]] = [(source, adopted.sha256, names.get)]
+            absent = [to for name, to in names.items() if name not in present]
+            if absent:
+                sources.append(_write_zeros(Path(folder) / "zeros.safetensors", absent, rows))
+            path = Path(folder) / f"{part}.safetensors"
+            with path.open("wb") as file:
+                file.writelines(Merged(sources).read_chunks())
+            sha256, size = blobs.put_file(path, move=True)
+            kind = part.partition(".")[0]
+            parts.append(StoredPart(name=part, type=kind, sha256=sha256, bytes=size))
+    return replace(adopted, parts=parts)
+
+
+def add_versions(
+    transaction: Transaction, blobs: Blobs, model: Model, adopted: Adopted, seed: int
+) -> None:
+    """Add task 1 and versions 0 and 1 of a model that adopts a classifier, and delete the base.
+
+    The caller deletes the file of the base after the commit.
+
+    Raises:
+        Invalid: the base is gone, or was adopted by another model.
+    """
+    session, now = transaction.session, transaction.now
+    # First, so that no part is deleted between the check and the commit.
+    references.lock_references_shared(session)
+    row = _find_row(session, transaction.actor, adopted.id, lock=True)
+    if row is None or not all(blobs.has(part.sha256) for part in adopted.parts):
+        raise _make_error("base", f"The base {adopted.id!r} is gone: upload it again.")
+    session.delete(row)
+    if get_base_architecture(adopted.uploaded_for) != model.architecture or not is_same_input_shape(
+        adopted.uploaded_for["image"], model.image
+    ):
+        raise _make_error(
+            "base", explain_base_mismatch(adopted.uploaded_for, model.architecture, model.image)
+        )
+    model.image = keep_decoding(adopted.uploaded_for["image"], model.image)
+    statistics = adopted.uploaded_for.get("normalise")
+    start = version_zero.Start(
+        [part for part in adopted.parts if part.type != _HEAD],
+        {"base": BaseOrigin(id=adopted.id, sha256=adopted.sha256)},
+        None if statistics is None else Normalisation.from_json(statistics),
+    )
+    mover = Mover("create", transaction.actor.key_id)
+    zero = version_zero.add_version_zero(session, model, start, mover, seed=seed, now=now)
+    task = _make_task(model, adopted, now)
+    session.add(task)
+    classes = list(adopted.classifier["classes"])
+    manifest = zero.manifest.model_copy(
+        update={
+            "version": ADOPTED_VERSION,
+            "parent": 0,
+            "task": task.number,
+            "tasks": [task.number],
+            "classes": classes,
+            "parts": list(adopted.parts),
+        }
+    )
+    version_zero.add_version(session, model, manifest, adopted.parts, now)
+    model.next_task = model.next_version = ADOPTED_VERSION + 1
+    model.head = ADOPTED_VERSION
+    for alias in (LATEST, PRODUCTION):
+        point_alias(session, model, alias, ADOPTED_VERSION, now, mover)
+    # The bytes of the base are counted already, and the parts have little more.
+    size = sum(part.bytes for part in adopted.parts)
+    stored_bytes.mark_measurement_outdated(session, model.owner_id)
+    stored_bytes.add_stored_bytes(session, model.owner_id, max(0, size - row.bytes))
+
+
+def _make_task(model: Model, adopted: Adopted, now: float) -> Task:
+    """Return task 1, with the classes of the classifier and no images."""
+    return Task(
+        id=new_id("tsk"),
+        model_id=model.id,
+        number=ADOPTED_VERSION,
+        name=TASK_NAME,
+        sha256=adopted.sha256,
+        bytes=0,
+        archive_key=None,
+        media_type=ADOPTED,
+        classes=dict.fromkeys(adopted.classifier["classes"], 0),
+        n_train=0,
+        n_held_out=0,
+        report={},
+        standing=str(Standing.LEARNED),
+        standing_at=now,
+        warnings=[],
+        created_at=now,
+    )
+
+
+def _name_tensors(classifier: Classifier) -> dict[str, dict[str, str]]:
+    """Return, by part, the names of its tensors in the file and in the part."""
+    parts = {
+        f"{_BACKBONE}.{number}": {name: f"{_BACKBONE}.{name}" for name in names}
+        for number, names in enumerate(classifier["stages"], 1)
+    }
+    own = ("weight", "bias")
+    return {**parts, _HEAD: {f"{classifier['head']}.{name}": f"{_HEAD}.{name}" for name in own}}
+
+
+def _write_zeros(path: Path, names: Sequence[str], rows: int) -> tuple[Path, str, Rename]:
+    """Write the tensors that a file may lack: a head's bias, and counters of BatchNorm.
+
+    Args:
+        rows: rows of the head.
+    """
+    zeros: dict[str, npt.NDArray[Any]] = {
+        name: np.zeros(rows, np.float32) if name == f"{_HEAD}.bias" else np.zeros((), np.int64)
+        for name in names
+    }
+    save_file(zeros, path)
+    return path, hashlib.sha256(path.read_bytes()).hexdigest(), str
+
+
+def _find_row(session: Session, actor: Actor, base: str, *, lock: bool = False) -> Base | None:
+    query = select(Base).where(Base.id == base, actor.filter_visible(Base.owner_id))
+    return session.scalar(query.with_for_update() if lock else query)
+
+
+def _make_error(field: str, message: str) -> Invalid:
+    return Invalid(message, fields=[{"field": field, "message": message}])

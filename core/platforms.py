@@ -1,0 +1,27 @@
+"""The systems on which the service runs, checked before anything is imported that others lack."""
+
+import sys
+
+REFUSED = (
+    "Perennial's service needs Linux or macOS: on Windows, run it in WSL 2 or from the container "
+    "image, and use the client as it is."
+)
+MACOS = "darwin"
+
+
+def require_platform() -> None:
+    """Check that the service can run on this system.
+
+    Raises:
+        SystemExit: it cannot; the text says what to use instead.
+    """
+    if sys.platform == "win32":
+        raise SystemExit(REFUSED)
+
+
+def is_safe_to_fork() -> bool:
+    """Return False if a fork of a process that has loaded torch may crash, as on macOS.
+
+    Frameworks of macOS, which torch uses, end a forked process that calls them.
+    """
+    return sys.platform != MACOS

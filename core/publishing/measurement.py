@@ -1,0 +1,87 @@
+"""Publishing of a measurement: the cell of a version that came with its model, and its figures."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import select
+
+from core.contract.base import ADOPTED_VERSION
+from core.contract.figures import Figures
+from core.contract.jobs.measure_job import MeasureResult
+from core.database.jobs import change_state
+from core.database.session import Database
+from core.database.states import Action, State, find_next_state
+from core.database.tables import Job, Result, Task
+from core.jobs.fence import Claim, lock_claimed_job
+from core.lineage import lineage
+from core.publishing import answers
+from core.publishing.measured import Measurements, write_measured
+from core.retention import references, retention
+from core.retention.damage import Marks
+from core.storage import Blobs, Store
+from core.usage import stored_bytes
+
+
+@dataclass(frozen=True)
+class Published:
+    """The version that a job has made or measured: its number, and its status."""
+
+    number: int
+    status: str
+
+
+_DONE = Published(ADOPTED_VERSION, "measured")
+
+
+def publish_measurement(
+    db: Database, store: Store, claim: Claim, folder: Path, cache: Path | None = None
+) -> Published:
+    """Store the measurement of a claimed job, and end the job. Repeating the call changes nothing.
+
+    Args:
+        folder: folder of the result.
+        cache: the worker's folder for copies of stored blobs.
+
+    Raises:
+        LeaseLost: the job belongs to another claim; nothing was stored.
+        WrongState: a stop was requested meanwhile; nothing was stored.
+        ValueError: the result is incomplete, which is a fault of the learning code.
+    """
+    # An earlier call may have committed without its caller learning of it, as in an outage.
+    with db.read() as session:
+        if session.scalar(select(Job.state).where(Job.id == claim.job_id)) == State.SUCCEEDED:
+            return _DONE
+    result = MeasureResult.from_json(json.loads((folder / "result.json").read_text()))
+    blobs = Blobs(store, cache or folder / "cache", marks=Marks(db))
+    sealed = answers.store_predictions(db, blobs, claim, folder, result.answers)
+    with db.write() as session:
+        # Until the transaction ends, no sweep deletes a blob that it is about to name.
+        references.lock_references_shared(session)
+        if sealed.blob is not None and not blobs.has(sealed.blob.sha256):
+            blobs.put_file(sealed.path)
+        job = lock_claimed_job(session, claim)
+        find_next_state(job.state, Action.FINISH)  # raises at once if a stop was requested
+        model = lineage.lock_model(session, job.model_id)
+        mine = Task.model_id == model.id, Task.number == job.task_number
+        task = session.scalars(
+            select(Task).where(*mine).with_for_update().execution_options(populate_existing=True)
+        ).one()
+        version = lineage.find_numbered_version(session, model, ADOPTED_VERSION)
+        assert version is not None, "the version came with the model"
+        now = db.now(session)
+        cells = answers.filter_retained(session, model, sealed.cells)
+        size = answers.count_new_bytes(session, model, cells)
+        deleted = {task.number} if task.data_deleted_at is not None else set()
+        measured = Measurements(result.results, Figures(calibration=result.calibration), cells)
+        # After an attempt whose end was lost, the row is there already.
+        if session.get(Result, (model.id, version.number, task.number)) is None:
+            write_measured(session, model, version, measured, deleted)
+            answers.store_object_keys(session, model, sealed, cells)
+        retention.mark_unneeded_files(model, task, published=True, now=now)
+        change_state(session, job, Action.FINISH, now)
+        session.flush()
+        stored_bytes.add_stored_bytes(session, job.owner_id, size)
+        task_id = task.id
+    retention.delete_task_blobs(db, Blobs(store, Path()), task_id)
+    return _DONE

@@ -1,0 +1,29 @@
+"""Services end side by side at the end of a run.
+
+The fixtures of a session end one after the other, and each waits seconds for its service.
+"""
+
+import contextlib
+from collections.abc import Iterable
+
+import psutil
+import pytest
+
+from tools.service import Service
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Ask all services to end before the fixtures of the last test do, unless it may use one."""
+    values = getattr(item, "funcargs", {}).values()
+    uses_service = any(isinstance(value, Service) for value in values)
+    if nextitem is None and not uses_service and item.get_closest_marker("slow") is None:
+        end_services(psutil.Process().children())
+
+
+def end_services(processes: Iterable[psutil.Process]) -> None:
+    """Ask those processes to end that are launchers of services."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            if "worker.launcher" in process.cmdline():
+                process.terminate()
