@@ -52,6 +52,7 @@ OPERATIONS: dict[tuple[str, str], str] = {
     ("GET", "/v1/models/{model}/edits"): "list_edits",
     ("GET", "/v1/models/{model}/edits/{n}"): "get_edit",
     ("POST", "/v1/models/{model}/edits/{n}/undo"): "undo_edit",
+    ("POST", "/v1/models/{model}/edits/{n}/purge"): "purge_edit",
     ("GET", "/v1/models/{model}/class-aliases"): "list_class_aliases",
     ("DELETE", "/v1/models/{model}/class-aliases"): "delete_class_alias",
     ("GET", "/v1/models/{model}/versions"): "list_versions",

@@ -26,7 +26,7 @@ from core.contract.edit import EditPlanOut
 from core.contract.responses.model import ModelOut
 from core.contract.responses.task_image import Split
 from core.database.session import Database
-from core.edits import accept, listing, undo
+from core.edits import accept, listing, purge, undo
 from core.edits.operations import Operation
 from core.errors import Invalid, PerennialError, WrongState
 from core.models import models
@@ -350,6 +350,16 @@ async def undo_edit(
     return await apply_model_change(
         request, model, lambda: undo.undo_edit(db, actor, model, n, reason)[1], bell
     )
+
+
+@router.post("/ui/models/{model}/edits/{n}/purge")
+async def purge_edit(
+    request: Request, model: ModelPath, n: EditNumber, actor: Write, service: Service
+) -> Response:
+    """Delete what older versions hold of removed images, and show the edits again."""
+    await forms.read_form(request)
+    await to_thread.run_sync(purge.purge_edit, service.db, service.blobs, actor, model, n)
+    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}/edits", 303)
 
 
 def _list_names(db: Database, actor: Actor, model: str) -> list[str]:

@@ -129,6 +129,8 @@ EDIT = {
     "created_at": "2026-11-29T06:00:00Z",
     "undo_until": None,
     "undone_at": None,
+    "files": [],
+    "still_in_versions": [],
 }
 
 

@@ -52,9 +52,10 @@ class Edits:
         Args:
             operations: up to 10,000. Each has one field that names it: `{"relabel": {"task": 2,
                 "image": 17, "label": "cap"}}`, `{"remove": {"task": 2, "image": 17}}`, `{"remove":
-                {"name": "photos/anna*"}}`, `{"rename": {"from": …, "to": …}}`, `{"merge": {"from":
-                […], "into": …}}` or `{"drop": {"class": …}}`. An image is one of the part
-                `"train"`, or of the `"part"` that is given.
+                {"name": "photos/anna*"}}`, `{"remove": {"task": 2}}` for all images of a task,
+                `{"rename": {"from": …, "to": …}}`, `{"merge": {"from": […], "into": …}}` or
+                `{"drop": {"class": …}}`. An image is one of the part `"train"`, or of the `"part"`
+                that is given.
             reason: stored with the edit and in the audit trail.
 
         Raises:
@@ -108,6 +109,17 @@ class Edits:
         return self._http.send_and_read(
             types.Edit, Ask("POST", where, json={"reason": reason})
         )
+
+    def purge(self, model: str, edit: int) -> types.Edit:
+        """Delete from older versions what they hold of images that an edit removed.
+
+        These versions go on predicting. Repeating the call changes nothing.
+
+        Raises:
+            Conflict: it has no version, or the lineage does not go on from it.
+        """
+        where = api_path("models", model, "edits", edit, "purge")
+        return self._http.send_and_read(types.Edit, Ask("POST", where))
 
     def _find_newest(self, model: str) -> int:
         edits = (self.list(model, limit=1)).data

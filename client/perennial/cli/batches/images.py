@@ -39,9 +39,7 @@ def list_images(
     """List the images of a batch by number, as `relabel` and `remove` take them."""
     pages = shell.create_client().tasks.images(model, task, split=_read_part(part), label=label)
     images = list(islice(pages, limit))
-    # An older service does not send the path.
-    paths = [image.to_dict().get("path") for image in images]
-    rows = [(image.index, image.label, path) for image, path in zip(images, paths, strict=True)]
+    rows = [(image.index, image.label, image.path) for image in images]
     shell.print_rows(images, rows, "No image.")
 
 
@@ -80,6 +78,7 @@ def relabel_images(
     metavar="PATTERN",
     help="All images of this path, such as 'cat/anna*'; without TASK, of all tasks. Can be repeated.",
 )
+@click.option("--all", "is_whole", is_flag=True, help="All images of TASK.")
 @PART
 @add_sending_options
 def remove_images(
@@ -88,6 +87,7 @@ def remove_images(
     task: int | None,
     images: tuple[int, ...],
     patterns: tuple[str, ...],
+    is_whole: bool,
     part: str,
     **values: Any,
 ) -> None:
@@ -95,13 +95,17 @@ def remove_images(
 
     A path finds images to learn from and held-out ones.
     """
-    if not images and not patterns:
-        raise click.UsageError("Say numbers of images, or --path PATTERN.")
+    if sum((bool(images), bool(patterns), is_whole)) != 1:
+        raise click.UsageError("Say one of numbers of images, --path PATTERN and --all.")
+    if is_whole and task is None:
+        raise click.UsageError("--all is of a TASK.")
     scope = {} if task is None else {"task": task}
     operations: list[dict[str, Any]] = [
         {"remove": {**scope, "image": image, "part": _read_part(part)}} for image in images
     ]
     operations += [{"remove": {**scope, "name": pattern}} for pattern in patterns]
+    if is_whole:
+        operations = [{"remove": scope}]
     apply_edit(shell, model, operations, read_sending(values))
 
 

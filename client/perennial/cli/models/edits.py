@@ -1,4 +1,4 @@
-"""edits: list, show, undo; and the way of every command that edits a model: show, ask, send, wait."""
+"""edits: list, show, undo, purge; and the way of every command that edits a model: show, ask, send, wait."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ Work = TypeVar("Work", bound=Callable[..., Any])
 WAYS = {
     "recompute": "kept features are added up again, no image is needed",
     "relearn": "tasks are learned again from their kept images",
+    "rename": "only names change, nothing is learned",
 }
 """Meaning of each way."""
 SHOWN_TASKS = 20
@@ -96,7 +97,7 @@ def apply_edit(
 
 def describe_plan(plan: EditPlan) -> list[str]:
     """Return what an edit would do, in sentences."""
-    again = "" if plan.way == "recompute" else f" Learned again: {_name_tasks(plan.learned_again)}."
+    again = f" Learned again: {_name_tasks(plan.learned_again)}." if plan.way == "relearn" else ""
     lines = [
         f"It changes the data of {_name_tasks(plan.tasks)}, by {plan.operations:,} "
         f"operation{'' if plan.operations == 1 else 's'}.",
@@ -141,6 +142,12 @@ def _describe_end(model: str, edit: Edit) -> list[str]:
     images = edit.images
     counts = f"Edit {edit.number}: {images.relabelled or 0:,} images have another label, and"
     lines = [f"{counts} {images.removed or 0:,} are removed."]
+    if edit.still_in_versions:
+        held = ", ".join(str(number) for number in edit.still_in_versions[:SHOWN_TASKS])
+        lines.append(
+            f"Older versions still hold features or images of these tasks: {held}. To delete "
+            f"them:\n  perennial edits purge {shell_word(model)} {edit.number}"
+        )
     if edit.undo_until is None:
         return [*lines, "It cannot be undone."]
     until = format_time(edit.undo_until)
@@ -201,14 +208,13 @@ def _print_edit(edit: Edit) -> None:
         ("tasks", ", ".join(str(task) for task in edit.tasks)),
         ("images with another label", edit.images.relabelled),
         ("images removed", edit.images.removed),
+        ("still in versions", ", ".join(map(str, edit.still_in_versions)) or None),
         ("reason", edit.reason),
         ("created", format_time(edit.created_at)),
         ("can be undone until", format_time(edit.undo_until)),
         ("undone", format_time(edit.undone_at)),
     ]
     print_fields(rows)
-    for warning in edit.warnings or []:
-        print_text(f"warning: {words.replace_by_commands(warning)}")
 
 
 @command("undo", edit_commands)
@@ -231,4 +237,27 @@ def _print_undone(client: Perennial, model: str, edit: Edit) -> None:
     print_text(
         f"Edit {edit.number} is undone: its labels are as before. {model} goes on from version "
         f"{edit.parent}; production is at version {aliases.get('production')}."
+    )
+
+
+@command("purge", edit_commands)
+@click.argument("model")
+@click.argument("edit", type=int)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def purge_edit(shell: Shell, model: str, edit: int, yes: bool) -> None:
+    """Delete from older versions the features and images of tasks from which an edit removed
+    images.
+    """
+    client = shell.create_client()
+    if not yes:
+        held = client.edits.retrieve(model, edit).still_in_versions
+        named = ", ".join(map(str, held[:SHOWN_TASKS])) or "none"
+        confirm(f"Delete what versions hold of these images ({named})? This cannot be undone")
+    purged = client.edits.purge(model, edit)
+    shell.print_result(
+        purged,
+        lambda: print_text(
+            "No older version holds features or images of the edited tasks. All versions go on "
+            "predicting."
+        ),
     )

@@ -44,6 +44,7 @@ OF_PAGES = {
     "POST /ui/models/{model}/edits": "edit.create",
     "POST /ui/models/{model}/edits/plan": "nothing: leads to the plan of what is ticked",
     "POST /ui/models/{model}/edits/{n}/undo": "edit.undo",
+    "POST /ui/models/{model}/edits/{n}/purge": "edit.purge",
     "POST /ui/models/{model}/classes/forget": "class-alias.delete",
     "POST /ui/jobs/{job}/{verb}": "job.cancel, job.pause, job.resume, job.retry",
     "POST /ui/models/new": "model.create",
