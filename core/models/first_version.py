@@ -98,6 +98,11 @@ def _build_uploaded_part(
     row = session.scalar(select(Base).where(Base.id == base, actor.filter_visible(Base.owner_id)))
     if row is None:
         raise _build_base_error(f"There is no base {base!r}.")
+    if "classifier" in row.architecture:
+        raise _build_base_error(
+            f"The base {base!r} is a whole classifier, which only a new model adopts. For anything "
+            "else, upload the file without classes."
+        )
     base_architecture = get_base_architecture(row.architecture)
     if base_architecture != model.architecture or not is_same_input_shape(
         row.architecture["image"], model.image

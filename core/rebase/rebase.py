@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from core.admission.admission import Admission, compute_workload
 from core.bases.base_advice import get_base_architecture
-from core.contract.base import PRETRAINED, ModelBase
+from core.contract.base import ADOPTED, PRETRAINED, ModelBase
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ImageOut
 from core.contract.responses.audit import AuditData
@@ -143,7 +143,13 @@ class _Order:
 
 
 def _require_rebasable(session: Session, old: Model) -> None:
-    """Check that the model has learned a batch and has no open rebase."""
+    """Check that the model has learned a batch, can learn it again, and has no open rebase."""
+    if old.base == ADOPTED:
+        raise WrongState(
+            f"{old.name!r} came with classes of which no training image is here, so no other base "
+            "could learn them. Create a new model, and send it images of all classes.",
+            extra={"state": "adopted"},
+        )
     production = find_production(session, old)
     if production is None or not list_taught_tasks(production.manifest):
         raise WrongState(
