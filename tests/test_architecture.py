@@ -1,6 +1,7 @@
 """The arrows between the parts, read from the imports; and what may never be imported or called."""
 
 import ast
+import gc
 import graphlib
 import itertools
 import re
@@ -112,6 +113,16 @@ FORBIDDEN_CALLS = {("torch", "load"), ("*", "extractall"), ("*", "extract"), ("j
 def area_of(module: str) -> str | None:
     """The longest area that a module lies in."""
     return next((a for a in AREAS if module == a or module.startswith(f"{a}.")), None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_collection() -> Iterator[None]:
+    """Collect no garbage: syntax trees are many objects and no garbage."""
+    gc.disable()
+    yield
+    for kept in (nodes, tree):
+        kept.cache_clear()
+    gc.enable()
 
 
 @cache

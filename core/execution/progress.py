@@ -80,9 +80,7 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
                 _store_findings(session, claim, event)
                 continue
             # A loss that diverges must still be reported.
-            content: dict[str, Any] = event.dump_content()
-            if not _is_finite(content):
-                content = cast(dict[str, Any], replace_non_finite(content))
+            content = _dump_finite(event)
             if isinstance(event, PhaseEvent | ProgressEvent):
                 newest = _apply_event(newest, type(event).from_json(content))
                 progress_data = content = newest.model_dump(
@@ -204,14 +202,15 @@ def _add_speed(before: Progress, newest: Progress, now: float) -> Progress:
     return newest.model_copy(update={"at": now, "images_per_s": rounded_speed, "eta_s": left})
 
 
-def _is_finite(value: JsonValue) -> bool:
-    """Return True if no number in this JSON is NaN or infinite."""
+def _dump_finite(event: JobEvent) -> JsonValue:
+    """Return an event's content, with None for NaN and infinities."""
+    content = event.dump_content()
     try:
         # The encoder is written in C: a version of many tasks reports hundreds of metrics.
-        json.dumps(value, allow_nan=False)
+        json.dumps(content, allow_nan=False)
     except ValueError:
-        return False
-    return True
+        return replace_non_finite(content)
+    return content
 
 
 def replace_non_finite(value: JsonValue) -> JsonValue:

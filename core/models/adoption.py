@@ -214,10 +214,12 @@ def add_versions(
     model.head = ADOPTED_VERSION
     for alias in (LATEST, PRODUCTION):
         point_alias(session, model, alias, ADOPTED_VERSION, now, mover)
-    # The bytes of the base are counted already, and the parts have little more.
     size = sum(part.bytes for part in adopted.parts)
-    stored_bytes.mark_measurement_outdated(session, model.owner_id)
-    stored_bytes.add_stored_bytes(session, model.owner_id, max(0, size - row.bytes))
+    # The bytes of the owner's own base are counted already, and the parts have little more.
+    if row.owner_id == model.owner_id:
+        size = max(0, size - row.bytes)
+    stored_bytes.mark_measurement_outdated(session, row.owner_id)
+    stored_bytes.add_stored_bytes(session, model.owner_id, size)
 
 
 def _make_task(model: Model, adopted: Adopted, now: float) -> Task:

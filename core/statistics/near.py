@@ -302,8 +302,11 @@ def _iter_within(key: Rows, *_: npt.NDArray[np.bool_]) -> _Pairs:
     window = max(1, COMPARISONS // (BANDS * max(1, len(key))))
     order = np.argsort(key, kind="stable")
     key = key[order]
+    same = np.arange(len(order))
     for step in range(1, len(order)):
-        same = np.flatnonzero(key[step:] == key[:-step])
+        # Keys are sorted: only rows that share one with the row before this step can go on.
+        same = same[same + step < len(order)]
+        same = same[key[same + step] == key[same]]
         if not same.size:
             return
         if step > window:

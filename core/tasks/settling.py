@@ -121,6 +121,9 @@ def relearn_task(
     override = None if override is None else build_stored_override(catalogue, override)
     with db.write() as session:
         row, task, task_standing = _lock_task(session, actor, model, number)
+        if task.came_with_model:
+            text = "No training image of it was ever here: promote a version that has it"
+            raise _make_state_error(row, task, task_standing, text)
         last = retries.find_newest_job(session, task)
         is_lacked = task.standing in LACKED
         if (

@@ -153,6 +153,11 @@ def test_held_out_images_alone_measure_it_and_the_gate_sees_a_loss(
         right = net(prepare(pictures)).argmax(1) == torch.arange(len(OLD)).repeat_interleave(12)
     assert task["n_held_out"] == 48 and task["n_train"] == 0
     assert task["accuracy_now"] == task["accuracy_when_learned"] == right.double().mean().item()
+    assert job["report"]["valid"] is True
+    with pytest.raises(APIError, match="No training image of it was ever here"):
+        client.call("POST", "/v1/models/gated/tasks/1/relearn")
+    with pytest.raises(APIError, match="measured already"):
+        send(client, "gated", pack({"test": {"apple": draw("apple", 3, 7)}}))
     # The same batch again changes nothing.
     again = send(client, "gated", held_out)
     assert again["id"] == job["id"]
@@ -165,6 +170,22 @@ def test_held_out_images_alone_measure_it_and_the_gate_sees_a_loss(
     failed = {check["name"] for check in version["gate"]["checks"] if not check["passed"]}
     assert "forgotten" in failed
     assert client.get("/v1/models/gated")["aliases"]["production"] == 1
+
+
+@pytest.mark.campaign
+def test_the_default_keeps_more_of_the_old_classes_than_fine_tuning(
+    client: Rest, weights: bytes, held_out: bytes
+) -> None:
+    new = {label: draw(label, 24, 4) for label in NEW}
+    batch = pack({"train": new, "test": {label: draw(label, 12, 5) for label in NEW}})
+    kept = {}
+    for method in ("lwf", "finetune"):
+        recipe = {"method": method, "epochs": 5, "batch_size": 8}
+        adopt(client, f"by-{method}", weights, recipe=recipe, gate={"checks": "off"})
+        send(client, f"by-{method}", held_out)
+        send(client, f"by-{method}", batch)
+        kept[method] = client.get(f"/v1/models/by-{method}/metrics")["accuracy_matrix"][2][0]
+    assert kept["lwf"] > kept["finetune"]
 
 
 def test_without_held_out_images_it_learns_new_classes(client: Rest, weights: bytes) -> None:
@@ -290,7 +311,8 @@ def test_the_page_brings_a_classifier_and_says_what_is_wrong_with_a_file(
 
     def post(body: bytes) -> Any:
         files = {"file": ("weights.safetensors", body)}
-        return client.http.post("/ui/models/adopt", data=fields, files=files)
+        origin = {"Origin": str(client.http.base_url).rstrip("/")}
+        return client.http.post("/ui/models/adopt", data=fields, files=files, headers=origin)
 
     refused = post(weights[:-8])
     assert refused.status_code == 422 and "the file at" in refused.text

@@ -34,7 +34,6 @@ NO_TIMES = {"value", "best", "training_data_days", "requests_per_s"}
 ON_BOTH = {
     "test_a_copy_of_the_database_lies_beside_it",
     "test_everything_is_listed_as_it_was_left",
-    "test_a_paused_job_goes_on_from_its_snapshot",
 }
 """Tests that run on both databases in each build. `tests/migrations/test_former_data.py` shows that
 the rows are the same on both; so the campaign runs the others on PostgreSQL.

@@ -7,28 +7,26 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 LONGEST_FIRST = (
-    "faults/test_worker_deaths.py",
-    "ui/test_pages.py",
-    "tools/release/test_distributions.py",
     "e2e/test_large_size.py",
-    "client/test_command_line.py",
-    "client/test_hostile_service.py",
-    "docs/test_commands.py",
-    "e2e/test_lifecycle.py",
-    "security/test_predict_neighbours.py",
-    "before_after/test_upgrade.py",
     "core/learning/test_conformance.py",
-    "e2e/test_bases_and_cards.py",
-    "e2e/test_openapi.py",
-    "e2e/test_upgrade.py",
-    "e2e/test_onnx.py",
-    "e2e/test_methods.py",
-    "e2e/test_compare.py",
-    "e2e/test_rebase.py",
+    "ui/test_pages.py",
+    "client/test_command_line.py",
+    "faults/test_worker_deaths.py",
+    "security/test_predict_neighbours.py",
+    "docs/test_commands.py",
+    "tools/release/test_distributions.py",
+    "migrations/test_former_data.py",
+    "api/routes/test_predict.py",
+    "bench/experiment/test_command.py",
+    "client/pack/test_bucket.py",
+    "core/webhooks/test_deliver.py",
+    "core/ingest/test_ingest.py",
+    "api/routes/test_rebase.py",
+    "before_after/test_upgrade.py",
 )
-"""Files of 15 seconds and more, and one of each group of `SHARED`: a long file that starts
-last keeps one process busy while the others have finished. The table of durations at the end of a
-run names them.
+"""One file of each group of `SHARED`, and other files of 15 seconds and more: a long group or file
+that starts last keeps one process busy while the others have finished. The table of durations at
+the end of a run names them.
 """
 SHARED = (
     ("tests/client/test_",),

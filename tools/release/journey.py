@@ -190,6 +190,8 @@ def main() -> None:
         write_batch(installed.folder / "photos")
         with installed.keep_running("perennial", "serve") as service:
             installed.wait_until_ready(service)
+            with urllib.request.urlopen(f"{installed.url}/docs/guide/", timeout=60) as response:
+                require("<h1", response.read().decode())
             installed.learn("colours")
         if options.broker is not None:
             installed.environment["PERENNIAL_BROKER_URL"] = options.broker

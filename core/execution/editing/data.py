@@ -197,7 +197,9 @@ def _count_classes(
                 counts[moved] -= 1
             if label is not None:
                 counts[label] = counts.get(label, 0) + 1
-    return {name: count for name, count in sorted(counts.items()) if count}
+    # A classifier that came with its model has classes without images.
+    empty = {changes.classes.get(name, name) for name, count in task.classes.items() if not count}
+    return {name: count for name, count in sorted(counts.items()) if count or name in empty}
 
 
 def _edit_traces(

@@ -6,7 +6,6 @@ The images become the held-out part of task 1, whose classes stay those of the c
 import json
 import shutil
 from pathlib import Path
-from typing import cast
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -20,12 +19,11 @@ from core.database.jobs import change_state
 from core.database.kinds import Kind as Name
 from core.database.states import Action
 from core.database.tables import Job, Model, Task
-from core.errors import Rejected
 from core.execution import batch_lines
 from core.execution.kinds.kind import Kind, Work
+from core.execution.kinds.uploaded_batch import decode_uploaded_batch
 from core.execution.parent_parts import read_own_parts
-from core.execution.validate import Archive, decode_batch, fetch_archive
-from core.ingest.ingest import Ingested, Monitor, Stopped
+from core.ingest.ingest import Ingested, Stopped
 from core.jobs.fence import lock_claimed_job
 from core.lineage import lineage
 from core.retention import damage, references
@@ -60,29 +58,12 @@ def _decode_held_out(work: Work) -> None:
         LeaseLost: the claim is no longer the job's; nothing was changed.
         WrongState: a stop was requested meanwhile; nothing was changed.
     """
-    with work.db.read() as session:
-        job = session.get_one(Job, work.claim.job_id)
-        model = session.get_one(Model, job.model_id)
-        classes = sorted(_find_task(session, job).classes)
-    report = cast(BatchCheck | None, job.report)
-    if job.archive_key is None or report is None:
-        raise Rejected("The uploaded batch is gone; send it again.")
-    archive = Archive(
-        job.archive_key,
-        report["sha256"],
-        report["media_type"],
-        report["report"],
-        fixed=classes,
-    )
-
-    def report_progress(done: int, total: int) -> None:
-        work.progress("validate", done, total)
-
     folder = work.folder / "ingest"
     folder.mkdir()
-    path = fetch_archive(work.db, work.store, model.id, archive, folder)
-    monitor = Monitor(report_progress, work.must_stop)
-    made = decode_batch(path, archive, model, work.settings, folder, monitor)
+    decoded = decode_uploaded_batch(
+        work, folder, lambda session, job: sorted(_find_task(session, job).classes)
+    )
+    report, made = decoded.report, decoded.made
     blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
     files = [made.held_out, made.traces]
     digests = [blobs.put_file(file, link=True)[0] for file in files]
@@ -94,7 +75,15 @@ def _decode_held_out(work: Work) -> None:
                 blobs.put_file(file)
         job = lock_claimed_job(session, work.claim)
         task = _find_task(session, job, lock=True)
-        _fill_task(task, made, archive, report["bytes"], digests)
+        _fill_task(task, made, report, digests)
+        found: BatchCheck = {
+            **report,
+            "valid": True,
+            "checked": made.report["checked"],
+            "report": made.report,
+            "n_held_out": made.n_held_out,
+        }
+        job.report = found
         now = work.db.now(session)
         for log_line in batch_lines.describe_decoded(made):
             job_log.add_log_line(session, job.id, log_line, now)
@@ -147,9 +136,13 @@ def _find_task(session: Session, job: Job, *, lock: bool = False) -> Task:
     return session.scalars(query.with_for_update() if lock else query).one()
 
 
-def _fill_task(task: Task, made: Ingested, archive: Archive, size: int, digests: list[str]) -> None:
+def _fill_task(task: Task, made: Ingested, report: BatchCheck, digests: list[str]) -> None:
     """Write the result of decoding; digests: of the held-out part and the traces."""
-    task.sha256, task.bytes, task.media_type = archive.sha256, size, archive.media_type
+    task.sha256, task.bytes, task.media_type = (
+        report["sha256"],
+        report["bytes"],
+        report["media_type"],
+    )
     # Classes without an image stay, since the classifier knows them.
     task.classes = {name: made.classes.get(name, 0) for name in task.classes}
     task.n_held_out = made.n_held_out

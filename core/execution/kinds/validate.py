@@ -1,20 +1,15 @@
 """Validation job: decode a batch as a submission would, report, and store nothing of it."""
 
 import time
-from typing import cast
 
 from core.contract.reports.report import BatchCheck
 from core.database.job_log import Line
 from core.database.kinds import Kind as Name
-from core.database.tables import Job, Model
-from core.edits.listing import read_class_aliases
-from core.errors import Rejected
 from core.execution import batch_lines
 from core.execution.batch_traces import compare_with_earlier
 from core.execution.kinds.kind import Done, Kind, Work
-from core.execution.validate import Archive, decode_batch, fetch_archive
+from core.execution.kinds.uploaded_batch import decode_uploaded_batch
 from core.ingest.findings.contradictions import require_no_contradictions
-from core.ingest.ingest import Monitor
 from core.retention.damage import Marks
 from core.storage import Blobs
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
@@ -27,29 +22,9 @@ LEARNED_LATER = (
 
 def _run_validate_job(work: Work) -> Done:
     """Decode the batch, and add to the report of `core.tasks.validations` what that shows."""
-    with work.db.read() as session:
-        job = session.get_one(Job, work.claim.job_id)
-        model = session.get_one(Model, job.model_id)
-        former_names = read_class_aliases(session, model.id)
-    report = cast(BatchCheck | None, job.report)
-    if job.archive_key is None or report is None:
-        raise Rejected("The uploaded batch is gone; send it again.")
-    archive = Archive(
-        job.archive_key,
-        report["sha256"],
-        report["media_type"],
-        report["report"],
-        list(report["classes"]),
-        former_names,
-    )
     begin = time.monotonic()
-
-    def report_progress(done: int, total: int) -> None:
-        work.progress("validate", done, total)
-
-    path = fetch_archive(work.db, work.store, model.id, archive, work.folder)
-    monitor = Monitor(report_progress, work.must_stop)
-    made = decode_batch(path, archive, model, work.settings, work.folder, monitor)
+    decoded = decode_uploaded_batch(work, work.folder, lambda _session, _job: None)
+    job, model, report, made = decoded.job, decoded.model, decoded.report, decoded.made
     blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
     is_looked_through = job.recipe.get("data_report", "warn") != "off"
     made = compare_with_earlier(work.db, blobs, model, None, made, near=is_looked_through)

@@ -216,10 +216,12 @@ def _find_equal_pairs(
     pixels: Digests, labels: Rows, new_pixels: Digests, new_labels: Rows
 ) -> Iterator[tuple[int, int]]:
     """Yield (earlier row, new row): the first earlier image with equal pixels and another label."""
-    earlier, new = _view_as_keys(pixels), _view_as_keys(new_pixels)
+    # By half of each digest first: few of a large past are equal to any image of a small batch.
+    candidates = np.flatnonzero(np.isin(_view_halves(pixels), _view_halves(new_pixels)))
+    earlier, new = _view_as_keys(pixels[candidates]), _view_as_keys(new_pixels)
     # Stable, so that the first of several equal images is the one that is named.
     order = np.argsort(earlier, kind="stable")
-    ordered = earlier[order]
+    ordered, order = earlier[order], candidates[order]
     left, right = np.searchsorted(ordered, new, "left"), np.searchsorted(ordered, new, "right")
     for row in np.flatnonzero(right > left).tolist():
         same = order[left[row] : right[row]]
@@ -236,6 +238,10 @@ def _remove_equal_pairs(
         # Equal pixels have equal hashes, but are reported as equal already.
         if pixels[first].tobytes() != new_pixels[row].tobytes():
             yield first, row
+
+
+def _view_halves(digests: Digests) -> npt.NDArray[np.uint64]:
+    return np.ascontiguousarray(digests).view(np.uint64)[:, 0]
 
 
 def _view_as_keys(digests: Digests) -> npt.NDArray[np.bytes_]:

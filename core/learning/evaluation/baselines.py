@@ -77,6 +77,7 @@ def evaluate_baselines(
     samples: Mapping[int, Sample],
     right: Mapping[int, Tensor],
     rows: Tensor | None = None,
+    alike: Tensor | None = None,
 ) -> Baselines:
     """Evaluate both classifiers on the tasks that the version can answer.
 
@@ -88,6 +89,7 @@ def evaluate_baselines(
         right: task → which of the version's predictions are right, bool [N].
         rows: int64 [labels], the row of the head that each label of the samples is; None: they are
             rows.
+        alike: the result of `group_samples` for all samples; None: it is not known.
     """
     tasks = [task for task in samples if task in right]
     groups = [[task] for task in tasks] if network.scenario == "task" else [tasks]
@@ -100,7 +102,9 @@ def evaluate_baselines(
         parts = [samples[task] for task in group]
         labels = torch.cat([part.labels for part in parts])
         head = group[0] if network.scenario == "task" else None
-        duplicates = group_samples(parts)
+        # Groups of some tasks alone may be smaller: images of others may join two of them.
+        known = alike if group == list(samples) else None
+        duplicates = group_samples(parts) if known is None else known
         usable_images = find_usable_images(labels, len(network.classes_of(head)), duplicates)
         phi = torch.cat([part.features for part in parts])
         # A network that has diverged has no features to classify by.

@@ -243,7 +243,7 @@ class Evaluator:
             rows = torch.tensor(
                 [row_of.get(name, len(row_of)) for name in probe.classes], dtype=torch.int64
             )
-        baselines = evaluate_baselines(network, probe.samples, right, rows)
+        baselines = evaluate_baselines(network, probe.samples, right, rows, probe.groups)
         for name, baseline in (("ncm", baselines.ncm), ("lda", baselines.lda)):
             if baseline is not None:
                 correct, total = baseline.all

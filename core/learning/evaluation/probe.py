@@ -61,7 +61,8 @@ class Probe:
         measured: task → [correct, total] of an earlier version with the same features of its
             images. They are not counted again while the task has as many images.
 
-    `samples`: task → the images that `measure_all` takes of it.
+    `samples`: task → the images that `measure_all` takes of it. `groups`: group number of each of
+    these images, equal for near duplicates, int64 [n]; None before `measure_all`.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Probe:
         self._share = min(TASK_IMAGES, ALL_IMAGES // max(1, tasks))
         self._classes: dict[tuple[int | None, str], int] = {}
         self.samples: dict[int, Sample] = {}
+        self.groups: Tensor | None = None
 
     @property
     def classes(self) -> list[str]:
@@ -117,10 +119,11 @@ class Probe:
         if not self.samples:
             return [0, 0]
         samples = list(self.samples.values())
+        self.groups = group_samples(samples)
         return _count_correct(
             torch.cat([s.features for s in samples]),
             torch.cat([s.labels for s in samples]),
-            group_samples(samples),
+            self.groups,
         )
 
 

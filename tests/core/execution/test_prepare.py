@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
+from sqlalchemy import update
 
-from core.database.tables import Part, Task
+from core.database.tables import Part, Result, Task
 from core.errors import Invalid, InvalidRecipe, LeaseLost, StoreCorrupt
 from core.execution.prepare import prepare_job
 from core.retention import damage
@@ -168,3 +171,38 @@ def test_a_zombie_prepares_nothing(desk: Any) -> None:
     desk.lose(zombie)
     with pytest.raises(LeaseLost):
         spec_of(desk, zombie)
+
+
+def test_the_parent_brings_its_probe_of_earlier_tasks(desk: Any) -> None:
+    """Figures are stored beside the manifest, where a job would not find them."""
+    model, probe = desk.model(), {"all": [9, 10], "tasks": {"1": [9, 10]}, "before": {}}
+    desk.submit(model)
+    desk.publish({"head": "h"}, [("new", 1, 9, 10)], knn_probe=probe)
+    desk.submit(model)
+    assert spec_of(desk, desk.claim())["parent"]["manifest"]["knn_probe"] == probe
+
+
+def test_answers_of_many_tasks_cost_no_more_reads_of_their_blob(
+    desk: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[str] = []
+    fetch = Blobs.fetch_file
+    monkeypatch.setattr(
+        Blobs, "fetch_file", lambda blobs, sha256: fetched.append(sha256) or fetch(blobs, sha256)
+    )
+
+    def count_reads(tasks: int) -> int:
+        model = desk.model()
+        for age in range(1, tasks + 1):
+            learn(desk, model, [("new", task, 9, 10) for task in range(1, age + 1)])
+        file = tmp_path / model
+        save_file({"rows": np.full(tasks, tasks, np.int32)}, file)
+        digest, _ = desk.blobs.put_file(file)
+        with desk.db.write() as session:
+            session.execute(update(Result).where(Result.model_id == model).values(answers=digest))
+        desk.submit(model)
+        fetched.clear()
+        spec_of(desk, desk.claim())
+        return fetched.count(digest)
+
+    assert count_reads(2) == count_reads(5) == 1

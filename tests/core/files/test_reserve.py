@@ -1,5 +1,6 @@
 """Room is kept on the disk, and given up for what must be possible without any."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,12 @@ def test_a_disk_that_reserves_nothing_is_left_as_it_was(
 
     monkeypatch.setattr("os.posix_fallocate", refuse)
     assert not reserve.make_reserve_file(tmp_path, SIZE) and list(tmp_path.iterdir()) == []
+
+
+def test_without_an_allocation_by_the_system_zeros_take_the_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "posix_fallocate")
+    assert reserve.make_reserve_file(tmp_path, SIZE + 5)
+    file = (tmp_path / reserve.NAME).stat()
+    assert file.st_size == SIZE + 5 and file.st_blocks * 512 >= SIZE + 5

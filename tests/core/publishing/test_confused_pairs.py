@@ -81,3 +81,15 @@ def test_answers_from_before_the_true_classes_were_kept_say_nothing(tmp_path: Pa
     rows = torch.zeros(20, dtype=torch.int32)
     found = folder(tmp_path, {1: Answers(rows, torch.ones(20).half())})
     assert count_confused_pairs(found) == []
+
+
+def test_pairs_of_all_tasks_are_those_that_counting_one_by_one_gives(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    by_task, counts = {}, Counter[tuple[int, int]]()
+    for task in range(1, 8):
+        drawn = torch.randint(0, 3, (40, 2), generator=generator).tolist()
+        by_task[task] = answers(Counter(map(tuple, drawn)))
+        counts.update(map(tuple, drawn))
+    told = count_confused_pairs(folder(tmp_path, by_task))
+    assert len(told) == 3
+    assert sorted(told, key=str) == sorted(find_confused_pairs(counts, CLASSES), key=str)

@@ -206,3 +206,17 @@ def test_balance_names_classes_of_few_images() -> None:
     sizes = {"cat": 50, "dog": 4, "elk": 10}
     found = measure_balance({label: {"images": n, "held_out": None} for label, n in sizes.items()})
     assert (found["few"], found["imbalance_ratio"]) == (["dog"], 12.5)
+
+
+@given(st.integers(0, 2**31))
+@settings(max_examples=20, deadline=None)
+def test_only_hashes_without_any_common_band_are_passed_over(seed: int) -> None:
+    hashes = planted(seed)
+    own, earlier = hashes[:20], hashes[20:]
+    bands = [set(np.ascontiguousarray(own).view(np.uint16)[:, band].tolist()) for band in range(8)]
+    expected = [
+        row
+        for row, keys in enumerate(np.ascontiguousarray(earlier).view(np.uint16).tolist())
+        if any(key in bands[band] for band, key in enumerate(keys))
+    ]
+    assert near.find_band_sharers(earlier, own).tolist() == expected

@@ -284,3 +284,17 @@ def test_many_ranges_side_by_side_hash_the_blob_once(
     for thread in threads:
         thread.join()
     assert len(whole) == 1
+
+
+def test_jobs_that_share_a_cache_look_through_it_once(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "local_path", lambda key: None)
+    trims: list[Blobs] = []
+    monkeypatch.setattr(Blobs, "_trim_cache", lambda self: trims.append(self))
+    for number in range(5):
+        blobs = Blobs(store, tmp_path / "cache")
+        source = tmp_path / "source"
+        source.write_bytes(bytes([number]) * 1000)
+        blobs.fetch_file(blobs.put_file(source)[0])
+    assert len(trims) == 1

@@ -45,13 +45,17 @@ def test_a_move_from_another_file_system_copies(
     assert b"".join(folder.read("a/x")) == b"x" * 1000
 
 
+@pytest.mark.parametrize("is_linux", [True, False])
 def test_a_copy_goes_on_where_the_kernel_cannot_copy(
-    folder: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_linux: bool
 ) -> None:
     def fail(*arguments: object) -> int:
         raise OSError(errno.EXDEV, "cross-device")
 
-    monkeypatch.setattr(os, "copy_file_range", fail)
+    if is_linux:
+        monkeypatch.setattr(os, "copy_file_range", fail)
+    else:
+        monkeypatch.delattr(os, "copy_file_range")
     source = tmp_path / "source"
     source.write_bytes(bytes(range(256)) * 10_000)
     folder.put_file("a/x", source)

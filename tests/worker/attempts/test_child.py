@@ -137,3 +137,13 @@ def test_no_process_outlives_a_killed_worker(
     worker.stdout.close()
     assert len(pids) == 2
     assert all(gone(pid) for pid in pids)
+
+
+def test_a_system_without_process_descriptors_ends_a_child_by_its_number(
+    zygote: Zygote, spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    child = zygote.spawn(spec(("sleep", LIMIT_S)))
+    child.kill()
+    read_all(child)
+    assert child.finish() == -signal.SIGKILL

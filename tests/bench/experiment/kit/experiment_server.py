@@ -4,6 +4,7 @@ Reads lines: {"argv": […], "log": path, "figures": bool, "hold_after": results
 in a process group of its own and answers with its process; "wait" answers with its exit status.
 """
 
+import gc
 import json
 import os
 import signal
@@ -33,6 +34,7 @@ def hold_after(results: int) -> None:
     conduct.Progress.ended, runs.run_learning_job = count_result, hold
 
 
+gc.freeze()  # children look for garbage among their own objects alone
 pid = 0
 for line in sys.stdin:
     if line.strip() == "wait":

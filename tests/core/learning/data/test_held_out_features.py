@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from streams import Bench, Learned
 
 from core.learning.data import held_out_features
+from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluator import Evaluator
 from core.learning.networks.backbones.mlp import Mlp
 
@@ -177,3 +178,18 @@ def test_features_of_other_images_or_another_width_are_not_used(
 
 def test_a_method_that_moves_the_backbone_keeps_no_features(bench: Bench) -> None:
     assert "held_out_features" not in bench.stream(2, method="er").result
+
+
+def test_each_held_out_file_is_read_once_by_all_phases(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, paths = bench.stream(2, method="er"), list[Path]()
+    read = Dataset.read
+
+    def record(path: Path, *args: Any) -> Dataset:
+        paths.append(path)
+        return read(path, *args)
+
+    monkeypatch.setattr(Dataset, "read", staticmethod(record))
+    bench.learn_task(3, parent, method="er")
+    assert len(paths) == len(set(paths)) == 4  # the batch, and three held-out parts

@@ -147,3 +147,14 @@ def test_counts_of_the_same_features_are_reused_while_no_image_is_missing(
     assert own != [9, 30]
     assert probe.measure_task(1, part) == ([9, 30] if reused else own)
     assert probe.measure_all() == counted.measure_all()
+
+
+def test_groups_of_alike_images_have_no_vote_as_when_all_are_compared() -> None:
+    generator = torch.Generator().manual_seed(5)
+    points = torch.randn(1500, 4, generator=generator)
+    labels = torch.randint(0, 3, (1500,), generator=generator)
+    groups = torch.randint(0, 1300, (1500,), generator=generator)
+    unit = torch.nn.functional.normalize(points, dim=1)
+    close = (unit @ unit.T).masked_fill(groups[:, None] == groups, -torch.inf)
+    votes = torch.nn.functional.one_hot(labels[close.topk(5).indices], 3).sum(1)
+    assert torch.equal(leave_one_out(points, labels, 5, groups), votes.argmax(1) == labels)
