@@ -200,6 +200,7 @@ def _made(running: service.Service, client: Perennial, receiver: Receiver) -> Si
         "two versions without a common task": f"{home}/compare?a=0&b=2",
         "a rejected job": f"/ui/jobs/{bad.id}",
         "no model of that name": "/ui?q=nothing",
+        "a plan that cannot be undone": f"{home}/edits/plan?what=remove&task=1&images=0,1",
         "settings of a method": f"{home}/submit?choice=method:dlcft",
     }
     return Site(running.url, running.key, client, model.id, jobs[1].id, bad.id, samples, states)

@@ -17,7 +17,10 @@ ELSEWHERE = {
     "/ui/models/{model}/rebase": "test_both_models_are_compared_on_a_page_that_moves_production",
 }
 """Pages that need another state of the service, and the tests that look at them."""
-STATES = ("a model without a version", "two versions", "a rejected job", "settings of a method")
+STATES = (
+    *("a model without a version", "two versions", "a rejected job", "settings of a method"),
+    "a plan that cannot be undone",
+)
 IN_CAMPAIGN = ("a cell", "two versions without a common task", "no model of that name")
 """States of which those above show all that can be wrong."""
 CONTRAST = ["color-contrast", "link-in-text-block"]
