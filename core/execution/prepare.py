@@ -123,7 +123,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
     # After the transaction, which must not stay open during downloads.
     snapshot = snapshots.fetch_snapshot(db, store, claim, folder / "snapshot")
 
-    with damage.explaining_errors(db, model.id):
+    with damage.explain_damage_errors(db, model.id):
         spec = JobSpec(
             architecture=Architecture.from_json(model.architecture),
             image=Image.from_json(model.image),

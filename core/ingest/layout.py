@@ -42,7 +42,7 @@ class Reading:
     known_classes: Known = get_no_labels
     is_old: bool = False
 
-    def options_for(self, names: Sequence[str]) -> ReadingOptions:
+    def build_options(self, names: Sequence[str]) -> ReadingOptions:
         """Return the options for a batch of the files `names`."""
         has_list = any(name == CSV_NAME or name.endswith(f"/{CSV_NAME}") for name in names)
         return (
@@ -136,7 +136,7 @@ def build_layout(
     with _convert_errors():
         plan = plan_batch(
             names,
-            reading.options_for(names),
+            reading.build_options(names),
             read,
             reading.known_classes,
             most_entries=limits.entries,

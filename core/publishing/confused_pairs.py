@@ -58,7 +58,7 @@ def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
         for task, counted in counts_by_task.items()
         for pair in find_confused_pairs(counted, heads[task] if task else document.classes, task)
     ]
-    return sorted(confused, key=_least_share, reverse=True)
+    return sorted(confused, key=_compute_least_share, reverse=True)
 
 
 def find_confused_pairs(
@@ -85,7 +85,7 @@ def find_confused_pairs(
             )
 
 
-def _least_share(pair: ConfusedPair) -> float:
+def _compute_least_share(pair: ConfusedPair) -> float:
     """Return the smaller share of confused images of the two classes."""
     return min(
         confused / images for confused, images in zip(pair.confused, pair.images, strict=True)

@@ -122,7 +122,7 @@ def find_levels(images: Mapping[str, int], level: int | None, known: Known) -> L
     """
     finder = _Finder(Levels(), level, known)
     rows: Rows = [(tuple(folder.split("/")), number) for folder, number in images.items()]
-    finder.find(rows)
+    finder.find_class_level(rows)
     return finder.levels
 
 
@@ -132,7 +132,7 @@ class _Finder:
         self._chosen_level, self._known, self._depth = level, known, 1
         self._is_done = self._in_dates = False
 
-    def find(self, rows: Rows) -> None:
+    def find_class_level(self, rows: Rows) -> None:
         rows = self._pass_wrapping(rows, may_have_parts=True)
         parts = {} if self._is_done else part_rules.find_folder_parts(names for names, _ in rows)
         if parts:

@@ -55,9 +55,9 @@ class Ancestors:
     def read_dataset(self, path: Path, classes: list[str]) -> Dataset:
         """Read a file of a task whose labels have these names, in the spec's problem.
 
-        Raises DataError as `Dataset.read` does.
+        Raises DataError as `Dataset.read_file` does.
         """
-        return Dataset.read(path, self.resolve_label_names(classes), self.problem)
+        return Dataset.read_file(path, self.resolve_label_names(classes), self.problem)
 
     def get_manifest(self, which: Which) -> Manifest:
         """Return the manifest of the parent or base version.
@@ -87,14 +87,14 @@ class Ancestors:
             if name.startswith("backbone.")
         }
 
-    def answers_of(self, which: Which) -> Predict:
+    def load_predict(self, which: Which) -> Predict:
         """Return a version's prediction function, with its own method and state."""
         made_by = predicting.load_method(
             self.get_manifest(which), self._map_part_paths(which), self._device
         )
         return made_by.predict_logits
 
-    def temperature_of(self, which: Which) -> float:
+    def get_temperature(self, which: Which) -> float:
         """Return the number that a version's logits are divided by before their softmax."""
         return self.get_manifest(which).divisor
 
@@ -170,4 +170,4 @@ def inherit_state(
             f"{method.name} "
             "starts with an empty memory, and earlier tasks are unprotected"
         )
-    method.state.load(parts, values, device)
+    method.state.load_content(parts, values, device)
