@@ -53,13 +53,15 @@ def add_version_zero(
         NotFound: the caller sees no model of the base's name.
     """
     session, actor, now = transaction.session, transaction.actor, transaction.now
-    parts, origin, normalise = _base_parts(session, blobs, actor, model, seed, images.normalise)
+    parts, origin, normalise = _collect_base_parts(
+        session, blobs, actor, model, seed, images.normalise
+    )
     mover = Mover("create", actor.key_id)
     start = Start(parts, origin, normalise)
     version_zero.add_version_zero(session, model, start, mover, seed=seed, now=now)
 
 
-def _base_parts(
+def _collect_base_parts(
     session: Session,
     blobs: Blobs,
     actor: Actor,

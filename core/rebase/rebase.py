@@ -93,10 +93,10 @@ def begin_rebase(
     with db.read() as session:
         old = find_model(session, actor, model)
         require_classes(old, "Rebases")
-        fields = _new_model(session, actor, old, given)
+        fields = _build_new_model_request(session, actor, old, given)
         size = _sum_task_bytes(old, _list_retained_tasks(session, old))
     checked = _check_new_model(resources.catalogue, fields, old, limits.admission)
-    requested = _decoding_as_before(checked, old)
+    requested = _keep_old_decoding(checked, old)
     # With other images, the new model takes over no data, and batches are sent again.
     if size and requested.images.image == old.image:
         quota.require_storage_room(db, old.owner_id, limits.terms.max_owner_bytes, size)
@@ -167,7 +167,7 @@ def _require_rebasable(session: Session, old: Model) -> None:
         )
 
 
-def _new_model(session: Session, actor: Actor, old: Model, given: Asked) -> NewModel:
+def _build_new_model_request(session: Session, actor: Actor, old: Model, given: Asked) -> NewModel:
     """Return the request that would create the new model."""
     fields = cast(
         NewModel,
@@ -267,7 +267,7 @@ def _check_new_model(
         return replace(checked, request=given, notes=[*checked.notes, note])
 
 
-def _decoding_as_before(asked: AskedModel, old: Model) -> AskedModel:
+def _keep_old_decoding(asked: AskedModel, old: Model) -> AskedModel:
     """Return the new model with the old decoding, so that stored images have the same pixels."""
     image: ImageOut = {**asked.images.image}
     image.pop("decoding", None)
