@@ -113,14 +113,8 @@ class Order:
             partial(submission.read_known_classes, self.upload.db, self.actor, request.model)
         )
         reading = Reading(request.options, read_known_classes)
-        inspect_file = partial(
-            inspect_archive,
-            file.path,
-            file.kind,
-            limits,
-            reading=reading,
-            duplicates=request.duplicates_policy,
-        )
+        archive = file.path, file.kind, limits
+        inspect_file = partial(inspect_archive, *archive, reading, request.duplicates_policy)
         try:
             inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
         except OnlyHeldOut:
@@ -128,7 +122,7 @@ class Order:
             if not await to_thread.run_sync(held_out_batch.may_have_held_out_alone, *asked):
                 raise
             alone = replace(reading, options=replace(request.options, held_out_alone=True))
-            inspect_file = partial(inspect_file, reading=alone)
+            inspect_file = partial(inspect_archive, *archive, alone, request.duplicates_policy)
             inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
         batch = Batch(
             file.path,
