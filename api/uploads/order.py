@@ -116,14 +116,8 @@ class Order:
             lambda: submission.read_known_classes(*about) | read_former_names().keys()
         )
         reading = Reading(request.options, read_known_classes, former_names=read_former_names)
-        inspect_file = partial(
-            inspect_archive,
-            file.path,
-            file.kind,
-            limits,
-            reading=reading,
-            duplicates=request.duplicates_policy,
-        )
+        archive = file.path, file.kind, limits
+        inspect_file = partial(inspect_archive, *archive, reading, request.duplicates_policy)
         try:
             inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
         except OnlyHeldOut:
@@ -131,7 +125,7 @@ class Order:
             if not await to_thread.run_sync(held_out_batch.may_have_held_out_alone, *asked):
                 raise
             alone = replace(reading, options=replace(request.options, held_out_alone=True))
-            inspect_file = partial(inspect_file, reading=alone)
+            inspect_file = partial(inspect_archive, *archive, alone, request.duplicates_policy)
             inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
         batch = Batch(
             file.path,

@@ -224,7 +224,7 @@ ROWS: list[tuple[str, Sent, str]] = [
     ("a base", Sent(BASES, headers=SAFETENSORS), "201 location"),
     ("a base of no declared type", Sent(BASES), "201 location"),
     ("a base as a zip", Sent(BASES, headers={"content-type": "application/zip"}), "415 unsupported-type unread"),
-    ("a base in a form", Sent(BASES, body="form", headers=FORM), "415 unsupported-type unread"),
+    ("a base in a form", Sent(BASES, body="form", headers=FORM), "201 location"),
     ("an empty base", Sent(BASES, body=b""), "422 base-invalid unread"),
     ("no base", Sent(BASES, body=NO_ZIP), "422 base-invalid"),
     ("a base too large", Sent(BASES, length=LARGE), "413 body-too-large unread"),
