@@ -95,9 +95,9 @@ from core.keys.keys import ADMIN_OWNER, ensure_admin_key
 from core.logging import configure_logging
 from core.predictions.predictions import AskedVersions
 from core.processes.garbage import freeze_imports
-from core.processes.start import require_start, sqlite_file
+from core.processes.start import find_sqlite_file, require_start
 from core.recipe.catalogue import Catalogue
-from core.recipe.resolve import known_paths
+from core.recipe.resolve import list_known_paths
 from core.requests.actor import Actor
 from core.requests.response_cache import KeptAnswers
 from core.retention.damage import Marks
@@ -182,7 +182,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         )
     app = FastAPI(
         title="Perennial",
-        version=metadata_version(),
+        version=read_metadata_version(),
         docs_url=None,  # `add_docs` serves these
         redoc_url=None,
         openapi_url=None,
@@ -263,9 +263,9 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     # A client waits for each response, so a silent store is given up sooner than by a worker.
     store = open_store(settings, waited_for=True)
     if settings.resolved_store_url.startswith("file:"):
-        await to_thread.run_sync(store.prepare)  # The migration creates buckets.
+        await to_thread.run_sync(store.create_root)  # The migration creates buckets.
     app.state.database = db
-    app.state.damage = Damage(sqlite_file(settings))
+    app.state.damage = Damage(find_sqlite_file(settings))
     app.state.damage.start_check()
     app.state.store = store
     app.state.blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
@@ -278,7 +278,7 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     app.state.predict_limits = PredictLimits(db)
     # A process that was killed could not remove the files of its uploads.
     await to_thread.run_sync(spool.remove_abandoned_files, settings.make_folder("spool"))
-    await app.state.polling.start()
+    await app.state.polling.prepare_reads()
     anyone = await to_thread.run_sync(_find_administrator, db) if settings.auth == "off" else None
     app.state.access = Access(app.state.polling, anyone)
     app.state.rate = (
@@ -286,9 +286,9 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
         if settings.max_requests_per_s
         else None
     )
-    app.state.doorbell.start()
+    app.state.doorbell.start_sending()
     # After the server has set its handlers of signals, which this passes the signals on to.
-    app.state.stopping.listen()
+    app.state.stopping.handle_signals()
     # Building the catalogue takes seconds after an update: start before the first request needs it.
     threading.Thread(
         target=_warm_catalogue, args=(app.state.catalogue,), name="catalogue", daemon=True
@@ -297,7 +297,7 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     async with use:
         yield
     # An app embedded in another thread gets no signal; its streams end by this.
-    app.state.stopping.set()
+    app.state.stopping.mark_stopping()
     await app.state.polling.close()
     if app.state.rate is not None:
         await app.state.rate.close()
@@ -321,7 +321,7 @@ def _warm_catalogue(catalogue: Catalogue) -> None:
         log.warning("catalogue not made yet", error=str(error)[:500])
 
 
-def metadata_version() -> str:
+def read_metadata_version() -> str:
     """Return the installed version of this service; `0` in a checkout that is not installed."""
     try:
         return metadata.version("perennial-service")
@@ -371,7 +371,7 @@ async def _validation_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     route = request.scope.get("route")
     catalogue = request.app.state.catalogue.ready
-    recipe = () if catalogue is None else known_paths(catalogue)
+    recipe = () if catalogue is None else list_known_paths(catalogue)
     fields = list_invalid_fields(error, route if isinstance(route, APIRoute) else None, recipe)
     first = fields[0]
     detail = (

@@ -33,7 +33,7 @@ class Damage:
         """Record damage that a read encountered."""
         self._record_found([str(getattr(error, "orig", error))])
 
-    def describe(self) -> str:
+    def describe_damage(self) -> str:
         """Return one sentence that says what was found and what to do."""
         return soundness.describe_damage(self._file or Path(), self.found)
 
@@ -50,4 +50,4 @@ class Damage:
 
     def _record_found(self, problems: list[str]) -> None:
         self.found = problems
-        log.error("database damaged", detail=self.describe())
+        log.error("database damaged", detail=self.describe_damage())

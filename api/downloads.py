@@ -68,7 +68,7 @@ def serve_file(
         filename: name under which a browser saves it; plain ASCII.
     """
     headers = {
-        **_digest_headers(sha256),
+        **_build_digest_headers(sha256),
         "Accept-Ranges": "bytes",
         "Content-Disposition": f'attachment; filename="{filename}"',
         "Content-Type": media_type,
@@ -112,7 +112,7 @@ def redirect_to_store(
     """
     if request.method != "GET" or _matches_digest(request.headers.get("if-none-match"), sha256):
         return None
-    url = store.presign(
+    url = store.make_download_url(
         Blobs.make_key(sha256),
         PRESIGNED_S,
         {
@@ -124,10 +124,12 @@ def redirect_to_store(
         return None
     blobs.require_sound(sha256)
     # The URL grants access for its lifetime: no cache may keep it.
-    return RedirectResponse(url, 307, {**_digest_headers(sha256), "Cache-Control": "no-store"})
+    return RedirectResponse(
+        url, 307, {**_build_digest_headers(sha256), "Cache-Control": "no-store"}
+    )
 
 
-def _digest_headers(sha256: str) -> dict[str, str]:
+def _build_digest_headers(sha256: str) -> dict[str, str]:
     digest = base64.b64encode(bytes.fromhex(sha256)).decode()
     return {"ETag": f'"{sha256}"', "Repr-Digest": f"sha-256=:{digest}:"}
 

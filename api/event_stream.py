@@ -100,7 +100,9 @@ async def _generate_events(
         # In an outage this empty result keeps the stream open: the client would only reconnect.
         batch = Look((), after, False, False)
         try:
-            await access.authenticate(request.scope)  # cached: reads the key about once a second
+            await access.authenticate_request(
+                request.scope
+            )  # cached: reads the key about once a second
             batch = await look(after)
         except (NotAuthenticated, NotFound):
             return
@@ -119,7 +121,7 @@ async def _generate_events(
             yield b": alive\n\n"
             waited = 0.0
         # Ends early when the server stops, which an open stream would hold up.
-        await stopping.wait(LOOK_S)
+        await stopping.wait_for_stop(LOOK_S)
         waited += LOOK_S
         lived += LOOK_S
 

@@ -10,7 +10,7 @@ _DEV = Path("/dev")
 _GPU = re.compile(r"nvidia\d+")
 
 
-def memory_bytes() -> int:
+def measure_memory() -> int:
     """Return the memory of the machine, or of the container if it has less, in bytes."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in _CGROUPS:
@@ -24,7 +24,7 @@ def memory_bytes() -> int:
     return memory
 
 
-def usable_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+def count_usable_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     """Return the number of CPUs that this process may use, at least 1.
 
     The number is the process's affinity, or its container's quota if that is less.

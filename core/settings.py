@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from core.machine import memory_bytes, usable_cpus
+from core.machine import count_usable_cpus, measure_memory
 
 GIB = 1 << 30
 
@@ -54,7 +54,7 @@ class Settings(BaseSettings):
     threads: int = Field(
         # One CPU remains for the processes that serve and decode.
         default_factory=lambda given: max(
-            1, (usable_cpus() - 1) // given.get("workers_per_host", 1)
+            1, (count_usable_cpus() - 1) // given.get("workers_per_host", 1)
         ),
         ge=1,
     )
@@ -281,7 +281,7 @@ class Settings(BaseSettings):
     def resolved_database_url(self) -> str:
         """The database's URL with its password; SQLite in the data directory by default."""
         url = self.database_url or f"sqlite:///{self.data_dir.absolute() / 'perennial.db'}"
-        return _with_password(url, self.database_password_file, "DATABASE")
+        return _add_password(url, self.database_password_file, "DATABASE")
 
     @property
     def resolved_store_url(self) -> str:
@@ -291,7 +291,7 @@ class Settings(BaseSettings):
     @property
     def resolved_broker_url(self) -> str:
         """The broker's URL with its password; empty without a broker."""
-        return _with_password(self.broker_url, self.broker_password_file, "BROKER")
+        return _add_password(self.broker_url, self.broker_password_file, "BROKER")
 
     @property
     def secret_key(self) -> str:
@@ -303,7 +303,7 @@ class Settings(BaseSettings):
     @property
     def job_bytes(self) -> int:
         """Bytes that a job on this machine may use; 0: no limit."""
-        return 3 * memory_bytes() // 4 if self.job_memory_bytes is None else self.job_memory_bytes
+        return 3 * measure_memory() // 4 if self.job_memory_bytes is None else self.job_memory_bytes
 
     @property
     def admitted_job_bytes(self) -> int:
@@ -347,7 +347,7 @@ def _parse_origin(text: str) -> str:
     )
 
 
-def _with_password(url: str, file: Path | None, what: str) -> str:
+def _add_password(url: str, file: Path | None, what: str) -> str:
     """Return a URL with the password from a file, without the file's final line break.
 
     Raises:

@@ -51,7 +51,7 @@ def _from_the_command_line() -> None:
     finally:
         db.close()
     if _is_upgrade():
-        open_store(settings).prepare()
+        open_store(settings).create_root()
 
 
 def _is_upgrade() -> bool:

@@ -137,7 +137,7 @@ def redis_server() -> Iterator[redis_servers.RedisServer]:
 @pytest.fixture(scope="session")
 def s3() -> Iterator[s3_server.S3Server]:
     server = _or_fail(s3_server.S3Server.launch)
-    open_store(server.settings(server.root)).prepare()
+    open_store(server.settings(server.root)).create_root()
     yield server
     server.close()
 

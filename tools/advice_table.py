@@ -20,12 +20,14 @@ ASKS = re.compile(
     r"(?:GET|POST|PUT|PATCH|DELETE) (?:/v1/|…/)|(?<![\w/])-o "
     r"[a-z_]+=|(?<![\w/`])\?[a-z_]+=|Perennial-Recipe: |perennial [a-z]+ [A-Z]"
 )
-WARNS = re.compile(r"warnings\.(?:append|insert|extend)\Z|\._warn\Z|(?:^|\.)warn\Z")
+WARNS = re.compile(
+    r"warnings\.(?:append|insert|extend)\Z|\._(?:warn|report_warning)\Z|(?:^|\.)warn\Z"
+)
 PLACES = ("core", "worker")
 NO_ADVICE = {
     "core/database/soundness.py:_open_read_only", "core/text/steps.py:find_steps",
-          "core/learning/training/job.py:_warn",
-    "core/learning/training/job.py:run",
+          "core/learning/training/job.py:_report_warning",
+    "core/learning/training/job.py:run_phases",
     "core/learning/training/job.py:_continue_on_device",
 }  # fmt: skip
 """Functions that contain a query or pass a warning on, but write none."""
@@ -101,12 +103,13 @@ ENTRIES = (
           f'Roll production back to it with POST {M}/aliases/production/rollback {{"version": 2, '
           f'"reason": "…"}}.',
           FOLLOWED + "test_going_back_from_collapsed_features_brings_the_accuracy_back"),
-    Entry("rebase", ("core/publishing/advice.py:_say_rebase",),
+    Entry("rebase", ("core/publishing/advice.py:_advise_rebase",),
           "accuracy fell over three versions, or a model on a larger base does better",
           f'Move the model to the base for photos: POST {M}/rebase {{"base": '
           f'"perennial/efficientnet-lite0"}}.',
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
-    Entry("confused", ("core/publishing/advice.py:_say_images", "core/publishing/advice.py:_say_worst"),
+    Entry("confused", ("core/publishing/advice.py:_advise_more_images",
+                       "core/publishing/advice.py:_advise_on_worst_classes"),
           "a version takes two classes for each other, or accuracy falls and the base is the "
           "larger one",
           f"Send as many more images as it has learned, 40 of cat and 44 of dog: POST {M}/tasks.",
@@ -169,7 +172,8 @@ ENTRIES = (
         "rebalance", (_learn_path("training/rebalance.py:build_pool"),), "the head was rebalanced, or could "
             "not be", "", TELLS
     ),
-    Entry("validation", (_learn_path("training/validation.py:begin"), _learn_path("methods/analytic.py:begin_task")),
+    Entry("validation", (_learn_path("training/validation.py:validate_start"),
+                         _learn_path("methods/analytic.py:begin_task")),
           "the validation part is too small, or nothing uses it", "", TELLS),
     Entry("few-steps", (_learn_path("methods/dlcft.py:begin_task"),), "an update has few steps for "
         "its method",
@@ -183,7 +187,7 @@ ENTRIES = (
           "not followed: the message is tested in tests/core/learning/methods, its effect is the "
           "method's own"),
     Entry("curvature", (_learn_path("methods/penalties/ewc_online.py:begin_task"),),
-          "the stored curvature is of another kind", "", TELLS),
+          "the recipe asks for curvature in another form than the stored one", "", TELLS),
     Entry("steep", (_learn_path("methods/penalties/quadratic.py:_warn_of_limits"),), "a penalty is too steep "
         "for the learning rate", "",
           TELLS),
@@ -204,7 +208,8 @@ ENTRIES = (
                          "core/execution/kinds/fetch.py:_find_pretrained"), "timm has no weights of "
                              "this name",
           "GET /v1/architectures has the names.", "tests/api/test_recommended_names.py::test_networks_of_timm"),
-    Entry("weights-by-hand", ("core/bases/pretrained.py:_by_hand", "core/execution/kinds/fetch.py:_format_advice",
+    Entry("weights-by-hand", ("core/bases/pretrained.py:_explain_upload_by_hand",
+                              "core/execution/kinds/fetch.py:_format_advice",
                               "core/lineage/words.py:describe_fetch_request"),
           "weights cannot be fetched",
           "Put model.safetensors into the data directory of each worker, and send POST "
@@ -225,7 +230,7 @@ ENTRIES = (
           "tests/core/bases/test_base_advice.py::test_the_error_names_the_field_and_the_request_that_would_be_taken"),
     Entry("no-answers", ("core/comparisons/compared_tasks.py:_explain_missing",), "versions from "
         "before predictions were stored",
-          f"The next job asks it again: send a batch (POST {M}/tasks).",
+          f"The next job predicts them and stores them: send a batch (POST {M}/tasks).",
           "not followed: no version of this release lacks answers"),
     Entry("export-failed", ("core/versions/export_jobs.py:_explain_ending",
           "core/execution/exporting.py:read_requested_export"),

@@ -61,13 +61,13 @@ def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
         NotPossible: `target` is not empty, the database is not SQLite, or so much was deleted
             meanwhile that no round was complete.
     """
-    file = _sqlite_file(settings)
+    file = _find_sqlite_file(settings)
     if target.exists() and any(target.iterdir()):
         raise NotPossible(f"{target} is not empty: a backup wants a folder of its own.")
     # The copy holds keys and images, which are the service user's alone.
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     source, copy = open_store(settings), FolderStore(target.absolute() / STORE)
-    copy.prepare()
+    copy.create_root()
     # First pass, with most of the objects: the rounds below then take seconds.
     copy_objects(source, copy)
     for _ in range(ROUNDS):
@@ -133,9 +133,9 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
     missing = find_missing(named_objects, copy)
     if missing:
         raise NotPossible(f"{source} lacks {len(missing)} objects, such as the {missing[0].by}.")
-    file = _sqlite_file(settings)
+    file = _find_sqlite_file(settings)
     store = open_store(settings)
-    store.prepare()
+    store.create_root()
     if file.exists():
         raise NotPossible(f"There is a database {file}: a restore wants an empty place.")
     # An object of another service could have a key of the backup, and other bytes.
@@ -271,7 +271,7 @@ def _open_database(file: Path) -> Database:
     return Database(f"sqlite:///{file.absolute()}")
 
 
-def _sqlite_file(settings: Settings) -> Path:
+def _find_sqlite_file(settings: Settings) -> Path:
     url = make_url(settings.resolved_database_url)
     if url.get_backend_name() != "sqlite" or not url.database:
         raise NotPossible(

@@ -79,7 +79,7 @@ def _serve_demo(
         )
     chosen = serve_demo.Demo(serve_demo.find_data_dir(data_dir), port, reset, browser)
     try:
-        return serve_demo.serve(chosen)
+        return serve_demo.serve_demo(chosen)
     except serve_demo.CannotServe as error:
         raise click.ClickException(str(error)) from error
 
@@ -120,7 +120,7 @@ def migrate(no_backup: bool) -> int:
         copy = upgrade_schema(db, backups=None if no_backup else settings.data_dir)
         if copy is not None:
             click.echo(COPIED.format(copy))
-        open_store(settings).prepare()
+        open_store(settings).create_root()
         click.echo(f"The tables are at revision {read_revision(db)}.")
     return 0
 

@@ -139,15 +139,15 @@ def learn_batches(client: Perennial, model: str, *, shows_held: bool) -> int | N
     try:
         with StepBars(console) as bars:
             for name, job in jobs:
-                bars.follow(name, job)
+                bars.follow_job(name, job)
             if last is None:
                 return None
             job = client.submit(model, last[1], name=last[0], recipe=FORGETS)
             try:
-                bars.follow(f"{last[0]} by fine-tuning", job)
+                bars.follow_job(f"{last[0]} by fine-tuning", job)
             except GateHeld:
                 again = client.jobs.retry(job.id, recipe={})
-                bars.follow(f"{last[0]} again, by the model's recipe", again)
+                bars.follow_job(f"{last[0]} again, by the model's recipe", again)
                 return job.job.version if job.job else None
     except JobEnded as ended:  # a held version would make later batches wait for a person
         raise SystemExit(str(ended)) from None
@@ -191,7 +191,7 @@ def check_download(client: Perennial, model: str, file: Path) -> None:
             # Only the last part of the name: a zip may name paths outside of the folder.
             (folder / Path(name).name).write_bytes(archive.read(name))
     # As files, because the model card's code reads files.
-    images, expected_labels = _ten_digits(folder)
+    images, expected_labels = _write_ten_digits(folder)
     # In a process of its own, so that the model card's code shows what it can do alone.
     done = subprocess.run(
         [sys.executable, "-c", loading_code(folder) + PREDICT, *images],
@@ -225,7 +225,7 @@ def loading_code(folder: Path) -> str:
     return "\n".join(blocks).split("with torch.inference_mode():")[0]
 
 
-def _ten_digits(folder: Path) -> tuple[list[str], list[str]]:
+def _write_ten_digits(folder: Path) -> tuple[list[str], list[str]]:
     """Write one image of each digit as PNG to `folder`; return file names and labels."""
     pixels, labels = load_digits(return_X_y=True)
     names = []

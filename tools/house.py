@@ -55,7 +55,7 @@ def read_module(checkout: Path, path: Path) -> Module:
     return Module(name, relative.as_posix(), text.splitlines(), ast.parse(text))
 
 
-def untyped_lines(module: Module) -> list[int]:
+def find_untyped_lines(module: Module) -> list[int]:
     """Return the lines that name `dict[str, Any]`, or `Json`, its alias."""
     line_numbers = set()
     for node in ast.walk(module.tree):
@@ -67,7 +67,7 @@ def untyped_lines(module: Module) -> list[int]:
     return sorted(line_numbers)
 
 
-def type_only_imports(module: Module) -> list[int]:
+def find_type_only_imports(module: Module) -> list[int]:
     """Return the lines of imports under `if TYPE_CHECKING:`."""
     return sorted(node.lineno for node, for_types in _import_nodes(module.tree) if for_types)
 
@@ -159,7 +159,7 @@ def _find_reachable(start: str, following: Mapping[str, set[str]]) -> set[str]:
     return reachable
 
 
-def long_functions(module: Module) -> list[tuple[str, int]]:
+def find_long_functions(module: Module) -> list[tuple[str, int]]:
     """Return (name, lines) of functions longer than `FUNCTION_LINES`, including the docstring."""
     lengths = [
         (node.name, _count_lines(node))
@@ -198,7 +198,7 @@ def _find_undocumented(parent: ast.Module | ast.ClassDef, within: str) -> Iterat
             yield from _find_undocumented(node, f"{within}{node.name}.")
 
 
-def line_length(checkout: Path) -> int:
+def read_line_length(checkout: Path) -> int:
     """Return the line length that `pyproject.toml` configures for ruff."""
     with (checkout / "pyproject.toml").open("rb") as file:
         content = tomllib.load(file)
@@ -211,21 +211,21 @@ def compute_figures(checkout: Path) -> dict[str, int]:
     layered = [module for module in all_modules if module.name.split(".")[0] in LAYERS]
     edges = find_imports(all_modules)
     every, at_run = find_circles(edges), find_circles(edge for edge in edges if not edge.for_types)
-    longest = line_length(checkout)
+    longest = read_line_length(checkout)
     return {
         f"lines that name dict[str, Any] or Json ({', '.join(LAYERS)})": sum(
-            len(untyped_lines(module)) for module in layered
+            len(find_untyped_lines(module)) for module in layered
         ),
         "import circles": len(every),
         "modules in them": sum(map(len, every)),
         "import circles without type-only imports": len(at_run),
         "modules in these": sum(map(len, at_run)),
-        "type-only imports": sum(len(type_only_imports(module)) for module in all_modules),
+        "type-only imports": sum(len(find_type_only_imports(module)) for module in all_modules),
         f"files of more than {FILE_LINES} lines": sum(
             len(module.source_lines) > FILE_LINES for module in all_modules
         ),
         f"functions of more than {FUNCTION_LINES} lines": sum(
-            len(long_functions(module)) for module in all_modules
+            len(find_long_functions(module)) for module in all_modules
         ),
         f"lines of more than {longest} characters": sum(
             len(source_line) > longest

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from core.bases.base_advice import find_fitting_architecture, format_creation_request, format_query
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
-from core.learning.networks import ImageSpec, expected_base, get_architectures
+from core.learning.networks import ImageSpec, describe_expected_base, get_architectures
 
 _DTYPES = {"F32": torch.float32, "I64": torch.int64}
 
@@ -48,7 +48,7 @@ def convert_state_dict(
         isinstance(value, Tensor) for value in state.values()
     ):
         raise ValueError("the file does not hold a state dict (a mapping of names to tensors)")
-    expected = expected_base(architecture, ImageSpec(image_size, 3))
+    expected = describe_expected_base(architecture, ImageSpec(image_size, 3))
     ignored = tuple(expected["ignored"])
     if not ignored:
         raise ValueError(f"{name} is not one of torchvision's architectures")

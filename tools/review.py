@@ -38,8 +38,8 @@ from core.ingest.limits import Limits
 from core.ingest.readers.registry import FORMATS
 from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import scores_on_task
-from core.learning.networks import HeadSpec, ImageSpec, Network, empty_network
+from core.learning.evaluation.evaluate import score_task
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_empty_network
 from core.learning.networks.families import rebuild_network
 from core.learning.networks.interpolation import interpolate_weights
 from core.learning.networks.linear.linearised import BACKBONE, DISPLACEMENT, LinearisedNetwork
@@ -111,7 +111,7 @@ def build_network(version: Version) -> Network:
     config = version.config
     if not (config.get("classes") or config.get("heads")):
         raise ValueError("the newer version has learned no classes; is the order OLD NEW?")
-    plain = empty_network(
+    plain = build_empty_network(
         config["architecture"],
         ImageSpec.from_field(config["image"]),
         config["scenario"],
@@ -178,7 +178,7 @@ def _expand_around(old: Version, new: Version) -> Version:
     tensors = dict(old.tensors)
     if not any(name.startswith(DISPLACEMENT) for name in tensors):
         image = ImageSpec.from_field(new.config["image"])
-        plain = empty_network(new.config["architecture"], image, new.config["scenario"])
+        plain = build_empty_network(new.config["architecture"], image, new.config["scenario"])
         of_backbone = {
             n.removeprefix(BACKBONE): t for n, t in tensors.items() if n.startswith(BACKBONE)
         }
@@ -234,11 +234,11 @@ def read_archive(argument: str, network: Network, image: ImageSpec, folder: Path
         image.size,
         image.channels,
         Limits(),
-        allowed_classes=network.classes_of(task),
+        allowed_classes=network.list_classes(task),
         held_out_share=0.0,
     )
     done = ingest_archive(path, kind, folder, options)
-    data = Dataset.read(done.held_out if done.n_held_out else done.train, done.class_list)
+    data = Dataset.read_file(done.held_out if done.n_held_out else done.train, done.class_list)
     return LabelledSet(path.name, task, data)
 
 
@@ -255,7 +255,7 @@ def measure_points(
         # Into the same network, so that 51 points need the memory of one.
         network.load_state_dict(interpolate_weights(start, end, share))
         scores = [
-            scores_on_task(network, each.data, each.task, Network.forward, inputs) for each in sets
+            score_task(network, each.data, each.task, Network.forward, inputs) for each in sets
         ]
         yield Point(k, share, [float(of_task.double().mean()) for of_task in scores])
 

@@ -68,7 +68,7 @@ def find_data_dir(chosen: Path | None) -> Path:
     return Path(os.environ.get("PERENNIAL_DATA_DIR") or "perennial-data").absolute().parent / FOLDER
 
 
-def serve(demo: Demo) -> int:
+def serve_demo(demo: Demo) -> int:
     """Build the demo if it is not complete, serve it until Ctrl-C, and return the exit status.
 
     Raises:
@@ -98,10 +98,10 @@ def serve(demo: Demo) -> int:
         ) as running:
             with Perennial(running.key, base_url=running.url) as client:
                 if is_new:
-                    build(client)
+                    build_demo(client)
                     _write_marker(demo.data_dir, is_complete=True)
                     CONSOLE.print(f"Complete after {time.monotonic() - start:.0f} s.\n")
-                _announce(demo, running, client)
+                _announce_service(demo, running, client)
             return _wait_for_end(running)
     except KeyboardInterrupt:
         return 0
@@ -143,7 +143,7 @@ def is_complete(data_dir: Path) -> bool:
         return False
 
 
-def build(client: Perennial) -> None:
+def build_demo(client: Perennial) -> None:
     """Have a model learn the sample pictures, and show each step on the terminal.
 
     Raises:
@@ -161,14 +161,14 @@ def build(client: Perennial) -> None:
     *good, last = sample_pictures.BATCHES
     with StepBars(CONSOLE) as bars:
         for number, name in enumerate(good, 1):
-            bars.follow(_describe_batch(name), _submit(client, name))
+            bars.follow_job(_describe_batch(name), _submit_pictures(client, name))
             if number == 2:
                 client.aliases.rollback(model, reason="to show a rollback")
                 client.aliases.promote(model, number, reason="the rollback was only shown")
                 client.aliases.follow(model)
         try:
-            job = _submit(client, last, FORGETS)
-            bars.follow(f"{_describe_batch(last)}, by fine-tuning", job)
+            job = _submit_pictures(client, last, FORGETS)
+            bars.follow_job(f"{_describe_batch(last)}, by fine-tuning", job)
         except GateHeld:
             return
     raise CannotServe(
@@ -198,7 +198,7 @@ class StepBars:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def follow(self, title: str, job: JobHandle) -> types.Job:
+    def follow_job(self, title: str, job: JobHandle) -> types.Job:
         """Show a job until it has ended, and return it.
 
         Raises:
@@ -216,7 +216,9 @@ class StepBars:
                 self._console.print(f"{title}: {describe_state(job.job)}")
 
 
-def _submit(client: Perennial, name: str, recipe: dict[str, object] | None = None) -> JobHandle:
+def _submit_pictures(
+    client: Perennial, name: str, recipe: dict[str, object] | None = None
+) -> JobHandle:
     archive = sample_pictures.locate_archive(name)
     return client.submit(sample_pictures.MODEL, archive, name=name, recipe=recipe)
 
@@ -258,7 +260,7 @@ def choose_port(chosen: int | None) -> int:
     return service.free_port() if launcher.is_taken(launcher.DEFAULT_HOST, port) else port
 
 
-def _announce(demo: Demo, running: service.Service, client: Perennial) -> None:
+def _announce_service(demo: Demo, running: service.Service, client: Perennial) -> None:
     """Say where to look, and open the page of the model in a browser."""
     page = f"{running.url}/ui/models/{sample_pictures.MODEL}"
     try:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from core.learning.networks.backbones.timm_probe import Probed, probe_network
-from core.learning.timm_import import timm_models
+from core.learning.timm_import import import_timm_models
 
 
 def build_table(part: int, parts: int) -> dict[str, Any]:
     """Return `weights` and `refused` of every `parts`-th architecture from number `part` on."""
-    models = timm_models()
+    models = import_timm_models()
     names = models.list_pretrained()
     architectures = set(sorted({name.partition(".")[0] for name in names})[part::parts])
     networks: dict[tuple[str, int], Probed | str] = {}

@@ -94,8 +94,8 @@ def _get_worker() -> Worker:
     """Return the worker of this process, started on first use."""
     if _Process.worker is None:
         doorbell = Doorbell(settings, Database(settings.resolved_database_url, pool=1))
-        worker = Worker(settings, doorbell.ring)
-        worker.start()
+        worker = Worker(settings, doorbell.notify_workers)
+        worker.prepare_worker()
         _Process.worker, _Process.doorbell = worker, doorbell
     return _Process.worker
 
@@ -142,7 +142,7 @@ def _start_chores(**_given: Any) -> None:
 @signals.worker_shutdown.connect
 def _close_worker(**_given: Any) -> None:
     if _Process.worker is not None:
-        _Process.worker.close()
+        _Process.worker.close_worker()
         _Process.worker = None
     if _Process.doorbell is not None:
         _Process.doorbell.close()
@@ -152,4 +152,4 @@ def _close_worker(**_given: Any) -> None:
 @app.task(name=TASK, ignore_result=True)
 def run_eligible_jobs() -> None:
     """Claim and run jobs until none is eligible or this worker is asked to stop."""
-    _get_worker().work(_is_stopping)
+    _get_worker().run_jobs(_is_stopping)

@@ -59,27 +59,27 @@ class Chores:
         self._chores = chores
         self._failing: set[str] = set()
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run_rounds, name=name, daemon=True)
 
-    def start(self) -> None:
+    def start_thread(self) -> None:
         """Start the thread; the first round begins at once."""
         self._thread.start()
 
-    def end(self) -> None:
+    def stop_chores(self) -> None:
         """Begin no other chore of the worker."""
         self._end.set()
 
-    def pause(self, seconds: float) -> bool:
+    def pause_chore(self, seconds: float) -> bool:
         """Wait inside a long chore; return True if it must end."""
         return self._end.wait(seconds)
 
-    def close(self) -> None:
+    def end_thread(self) -> None:
         """End the thread after its present chore."""
-        self.end()
+        self.stop_chores()
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
 
-    def round(self) -> None:
+    def do_all_chores(self) -> None:
         """Do all chores of the worker once."""
         for name, chore in self._chores.items():
             if self._end.is_set():
@@ -102,7 +102,7 @@ class Chores:
                 log.info("chore works again", chore=name)
             self._failing.discard(name)
 
-    def _run(self) -> None:
+    def _run_rounds(self) -> None:
         while not self._end.is_set():
-            self.round()
+            self.do_all_chores()
             self._end.wait(self._period_s)

@@ -61,7 +61,7 @@ class Part:
     start_at: float = 0.0
     starts: int = field(default=0)
 
-    def start(self, die_with_us: Callable[[], None] | None) -> None:
+    def start_process(self, die_with_us: Callable[[], None] | None) -> None:
         """Start the process in its own session: the terminal's Ctrl-C reaches only the launcher."""
         self.process = subprocess.Popen(
             self.command,
@@ -83,7 +83,7 @@ class Part:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
 
-    def wait(self, until: float) -> bool:
+    def wait_until_ended(self, until: float) -> bool:
         """Wait until `until` (monotonic seconds); return True if the process has ended."""
         if self.process is None:
             return True
@@ -116,7 +116,7 @@ class Launcher:
         """Handle a signal: the first one stops in order, the second one at once."""
         self._asked += 1
 
-    def run(self) -> int:
+    def run_service(self) -> int:
         """Start the service's processes, watch them, and restart those that end.
 
         Return the exit status after an orderly (0) or forced (1) end.
@@ -131,7 +131,7 @@ class Launcher:
             for part in self._parts:
                 # Whatever ends the launcher, its processes must not outlive it.
                 part.send_signal(signal.SIGKILL)
-                part.wait(time.monotonic() + 5.0)
+                part.wait_until_ended(time.monotonic() + 5.0)
 
     def _tend_part(self, part: Part) -> None:
         """Start a part, or schedule its restart if it has ended."""
@@ -149,7 +149,7 @@ class Launcher:
             )
             part.pause_s = min(2 * part.pause_s, LONGEST_PAUSE_S)
             return
-        part.start(self._die_with_us)
+        part.start_process(self._die_with_us)
 
     def _end_parts(self) -> int:
         """End the parts in order; return the exit status."""
@@ -161,7 +161,7 @@ class Launcher:
             part.send_signal(signal.SIGTERM)
             until = time.monotonic() + limit_s
             # In short steps, so that a second Ctrl-C is noticed.
-            while not part.wait(min(until, time.monotonic() + TICK_S)):
+            while not part.wait_until_ended(min(until, time.monotonic() + TICK_S)):
                 if self._asked > 1:
                     print_line("Killed.")
                     return 1
@@ -319,7 +319,7 @@ def _run_service(lock: Lock | None) -> int:
     host = f"[{prepared['host']}]" if ":" in prepared["host"] else prepared["host"]
     url = f"http://{host}:{port}"
     if lock is not None:
-        lock.serve(url)
+        lock.store_address(url)
     print_line(f"Perennial serves {url} (documentation: /docs). Data: {prepared['data_dir']}")
     if prepared["admin_key"]:
         file = f"{prepared['data_dir']}/admin-key"
@@ -331,12 +331,12 @@ def _run_service(lock: Lock | None) -> int:
         )
         print_line(f"Admin key: {location}")
     grace_s = float(prepared["grace_s"])
-    tell_end = (lambda: None) if lock is None else (lambda: lock.end(grace_s))
+    tell_end = (lambda: None) if lock is None else (lambda: lock.mark_stopping(grace_s))
     launcher = Launcher(build_parts(prepared, port), grace_s, tell_end)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, launcher.ask_to_stop)
     with contextlib.suppress(KeyboardInterrupt):
-        return launcher.run()
+        return launcher.run_service()
     return 1
 
 

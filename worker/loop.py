@@ -106,7 +106,11 @@ class Worker:
         self._reaping = Chores(
             "reaper",
             min(settings.chores_s, settings.lease_s / REAPS_PER_LEASE),
-            {"reap": lambda: [ring(job_id) for job_id in self._note_reaped(self._reaper.reap())]},
+            {
+                "reap": lambda: [
+                    ring(job_id) for job_id in self._note_reaped(self._reaper.take_back_jobs())
+                ]
+            },
         )
         # On its own host, a dead worker's jobs need not wait for the end of their lease.
         self._abandoned = Chores(
@@ -132,7 +136,7 @@ class Worker:
         self._deliverer = Deliverer(self.db, settings)
         self._scrub = Chores("scrub", scrub.LOOK_AGAIN_S, {"scrub": self._run_scrub})
 
-    def start(self) -> None:
+    def prepare_worker(self) -> None:
         """Check the schema, lock the work folder, and begin to import torch in the zygote.
 
         Raises:
@@ -141,18 +145,18 @@ class Worker:
         # Jobs under an outdated schema would fail half-way.
         require_current_schema(self.db)
         # Before the first claim, since a folder without a lock counts as a dead worker's.
-        self._folder.open()
+        self._folder.create_and_lock()
         self._serve_figures()
         self.ensure_zygote()
 
     def start_chores(self) -> None:
         """Start chores, sweeps, the scrub and deliveries to webhooks."""
-        self._abandoned.start()
-        self._reaping.start()
-        self._chores.start()
-        self._sweeps.start()
-        self._scrub.start()
-        self._deliverer.start()
+        self._abandoned.start_thread()
+        self._reaping.start_thread()
+        self._chores.start_thread()
+        self._sweeps.start_thread()
+        self._scrub.start_thread()
+        self._deliverer.start_thread()
 
     def _serve_figures(self) -> None:
         """Serve metrics for Prometheus, if a port is set."""
@@ -173,7 +177,7 @@ class Worker:
         """Return the running zygote; a dead one is replaced."""
         if self._zygote is not None and not self._zygote.is_alive():
             log.warning("zygote died; starting another", pid=self._zygote.pid)
-            self._zygote.close()
+            self._zygote.end_zygote()
             self._zygote = None
         if self._zygote is None:
             # Its processes hold the folder's lock too: while one runs, the worker's jobs are not
@@ -182,7 +186,7 @@ class Worker:
             self._zygote = Zygote(self._command, () if lock_fd is None else (lock_fd,))
         return self._zygote
 
-    def work(self, stop: Callable[[], bool]) -> int:
+    def run_jobs(self, stop: Callable[[], bool]) -> int:
         """Claim and run jobs until none is eligible or `stop()` is true.
 
         Return the number of claimed jobs. An outage of database or store is logged and ends the
@@ -197,7 +201,7 @@ class Worker:
             try:
                 # While the store is out, each claim would end like the last one.
                 if self._outages:
-                    self.store.check()
+                    self.store.check_usable()
                 claim = claims.claim_job(
                     self.db, self.name, self.settings.lease_s, self._device.offer
                 )
@@ -222,7 +226,7 @@ class Worker:
                     device_warning=self._device.warning,
                 )
                 self._attempt = Attempt(tools, claim, stop)
-                self._attempt.run()
+                self._attempt.run_to_end()
                 self._record_end(self._attempt)
             except LeaseLost:
                 telemetry.ATTEMPTS.labels("left", "lease").inc()
@@ -296,32 +300,34 @@ class Worker:
             sweep.run_sweep(self.db, self.store, self.blobs, self.settings)
 
     def _run_scrub(self) -> None:
-        Scrubber(self.db, self.store, self.settings, self.name, self._scrub.pause).round()
+        Scrubber(
+            self.db, self.store, self.settings, self.name, self._scrub.pause_chore
+        ).check_next_objects()
 
     def wake_attempt(self) -> None:
         """Let a running attempt look at its job's state now, because of a notification."""
         attempt = self._attempt
         if attempt is not None:
-            attempt.wake()
+            attempt.check_state_now()
 
-    def close(self) -> None:
+    def close_worker(self) -> None:
         """End chores, zygote and connections."""
-        self._sweeps.end()  # lets it stop while the other chores end
-        self._abandoned.end()
-        self._reaping.end()
-        self._scrub.end()
-        self._deliverer.end()
-        self._chores.close()
-        self._abandoned.close()
-        self._reaping.close()
-        self._sweeps.close()
-        self._scrub.close()
+        self._sweeps.stop_chores()  # lets it stop while the other chores end
+        self._abandoned.stop_chores()
+        self._reaping.stop_chores()
+        self._scrub.stop_chores()
+        self._deliverer.stop_delivering()
+        self._chores.end_thread()
+        self._abandoned.end_thread()
+        self._reaping.end_thread()
+        self._sweeps.end_thread()
+        self._scrub.end_thread()
         self._deliverer.close()
         if self._zygote is not None:
-            self._zygote.close()
+            self._zygote.end_zygote()
             self._zygote = None
         get_lost_device_file(self.settings.data_dir, self.name).unlink(missing_ok=True)
-        self._folder.close()
+        self._folder.remove_and_unlock()
         self.db.close()
 
 
@@ -332,20 +338,20 @@ class _Bell:
         self._listener = listener
         self._heard = heard
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="bell", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="bell", daemon=True)
         if listener is not None:
             self._thread.start()
 
-    def wait(self, seconds: float) -> None:
+    def wait_for_notification(self, seconds: float) -> None:
         """Wait for a notification, at most `seconds`."""
         self._wake.wait(seconds)
         self._wake.clear()
 
-    def ring(self) -> None:
+    def wake_loop(self) -> None:
         """Wake the worker's waiting loop."""
         self._wake.set()
 
-    def _run(self) -> None:
+    def _listen(self) -> None:
         assert self._listener is not None
         while True:
             try:
@@ -377,13 +383,13 @@ def main() -> int:
         signal.signal(number, ask_to_stop)
     worker = Worker(settings, ring=lambda _job_id: doorbell.wake_worker(settings.data_dir))
     try:
-        worker.start()
+        worker.prepare_worker()
     except (PerennialError, SQLAlchemyError) as error:
         log.error("cannot start", reason=str(error).partition("\n")[0])
-        worker.close()
+        worker.close_worker()
         return 1
     with contextlib.ExitStack() as stack:
-        stack.callback(worker.close)
+        stack.callback(worker.close_worker)
         listener = stack.enter_context(doorbell.open_listener(settings.data_dir))
         bell = _Bell(listener, worker.wake_attempt)
         # After all imports and before any job: what exists now is never collected.
@@ -391,9 +397,9 @@ def main() -> int:
         worker.start_chores()
         log.info("worker ready", worker=worker.name)
         while not stop.is_set():
-            worker.work(stop.is_set)
+            worker.run_jobs(stop.is_set)
             if not stop.is_set():
-                bell.wait(settings.poll_s)
+                bell.wait_for_notification(settings.poll_s)
     log.info("worker stopped", worker=worker.name)
     return 0
 

@@ -70,11 +70,11 @@ class Lock:
         self._file = file
         self._write_state(str(os.getpid()))
 
-    def serve(self, url: str) -> None:
+    def store_address(self, url: str) -> None:
         """Store the address of the service, for a second service that is started."""
         self._write_state(f"{os.getpid()} {SERVING} {url}")
 
-    def end(self, grace_s: float) -> None:
+    def mark_stopping(self, grace_s: float) -> None:
         """Mark that the service is stopping, so that one started meanwhile waits for it.
 
         Args:

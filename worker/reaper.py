@@ -40,7 +40,7 @@ class Reaper:
         self.answers_since: float | None = None
         """Time since when the database has responded, by its clock; None if unknown."""
 
-    def reap(self) -> list[str]:
+    def take_back_jobs(self) -> list[str]:
         """Take back jobs with expired leases, and return their ids.
 
         It takes none while others may still be about to renew.

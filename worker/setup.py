@@ -37,7 +37,7 @@ def prepare_service(settings: Settings) -> Prepared:
             copy = upgrade_schema(db, backups=settings.data_dir)
             if copy is not None:
                 print(COPIED.format(copy), file=sys.stderr)
-            open_store(settings).prepare()
+            open_store(settings).create_root()
             load_catalogue(settings)  # made here once, so that the API serves from its first second
         # last, since it is shown only once
         secret = ensure_admin_key(db, settings.data_dir.absolute())

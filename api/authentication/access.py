@@ -102,7 +102,7 @@ class Access:
         self.seen: dict[str, float] = {}
         """Digest of a session's token → time of its last request, likewise."""
 
-    async def authenticate(self, scope: Scope, *, fresh: bool = False) -> Actor:
+    async def authenticate_request(self, scope: Scope, *, fresh: bool = False) -> Actor:
         """Return the caller of a request.
 
         Args:

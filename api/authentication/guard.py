@@ -83,7 +83,7 @@ def guard_route(route: APIRoute, doorkeepers: Doorkeepers) -> None:
     Raises:
         RuntimeError: the route neither names a scope nor is open.
     """
-    need = needed_scope(route)
+    need = find_needed_scope(route)
     if need is None and route.path not in OPEN_PATHS:
         raise RuntimeError(
             f"{route.path} names no scope: give its handler a Scrape, Read, Write or Admin."
@@ -91,7 +91,7 @@ def guard_route(route: APIRoute, doorkeepers: Doorkeepers) -> None:
     route.app = _Guarded(route, need, doorkeepers)
 
 
-def needed_scope(route: APIRoute) -> str | None:
+def find_needed_scope(route: APIRoute) -> str | None:
     """Return the scope that a route's handler needs, or None."""
     for dependency in route.dependant.dependencies:
         if isinstance(dependency.call, Needs):
@@ -131,7 +131,7 @@ class _Guarded:
             await self._serve_route(None, scope, receive, send)
             return
         access = self.doorkeepers.access()
-        actor = await access.authenticate(scope, fresh=self.is_fresh)
+        actor = await access.authenticate_request(scope, fresh=self.is_fresh)
         if actor.scope == "predict":
             await self._let_predict(actor, scope)
         else:
@@ -147,13 +147,13 @@ class _Guarded:
 
         async def release_and_send(message: Message) -> None:
             # From here on the client sets the pace: release the slot.
-            working.pause()
+            working.release_work_slot()
             await send(message)
 
         watch = KeyWatch(access, scope)
         data_dir: Path = scope["app"].state.settings.data_dir
         try:
-            await working.begin()
+            await working.take_work_slot()
             # Before the handler, which first writes to the database: a full disk would prevent it.
             if self.makes_room:
                 reserve.release_reserve_if_full(data_dir)
@@ -170,7 +170,7 @@ class _Guarded:
                 retry_after_s=1,
             ) from error
         finally:
-            working.pause()
+            working.release_work_slot()
 
     async def _let_predict(self, actor: Actor, scope: Scope) -> None:
         """Let a key of scope predict use its own alias of its own model, within its limits.
@@ -181,7 +181,9 @@ class _Guarded:
         """
         params = scope["path_params"]
         bound = actor.bound if self.need == "predict" else None
-        if bound is None or not bound.allows(params.get("model", ""), params.get("version", "")):
+        if bound is None or not bound.allows_alias(
+            params.get("model", ""), params.get("version", "")
+        ):
             raise NotAllowed(
                 "Your key is of scope predict: it asks for predictions of the one model and alias "
                 "that it was made for, and for nothing else."

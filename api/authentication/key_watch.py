@@ -45,7 +45,7 @@ class KeyWatch:
         # Set first, so that an outage does not cause a check for every piece.
         self._next = self._now() + LOOK_S
         try:
-            await self._access.authenticate(self._scope, fresh=True)
+            await self._access.authenticate_request(self._scope, fresh=True)
         except Unavailable:
             return
 

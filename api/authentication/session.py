@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from api.server.loopback import find_header, host_name, is_loopback
+from api.server.loopback import find_header, is_loopback, parse_host_name
 from core.errors import NotAllowed
 from core.keys.sessions import LIFE_S, bind_token_to_place
 
@@ -32,7 +32,7 @@ def find_session_token(scope: Scope) -> str | None:
     cookies = _parse_cookies(scope)
     # A cookie without TLS counts only on loopback, where nobody else can read it on its way.
     cookie = cookies.get(SECURE) or (
-        cookies.get(name_loopback_cookie(scope)) if is_loopback(host_name(scope)) else None
+        cookies.get(name_loopback_cookie(scope)) if is_loopback(parse_host_name(scope)) else None
     )
     if not cookie:
         return None
@@ -49,7 +49,7 @@ def name_loopback_cookie(scope: Scope) -> str:
     """Return the cookie's name under http on a loopback address, which contains the
     request's port.
     """
-    port = read_host(scope).removeprefix(host_name(scope)).removeprefix(":")
+    port = read_host(scope).removeprefix(parse_host_name(scope)).removeprefix(":")
     return f"perennial-{port or '80'}"
 
 
@@ -107,7 +107,7 @@ def set_session_cookie(request: Request, response: Response, made: str) -> None:
     """
     # Behind a proxy that ends TLS, only Origin has the scheme that the browser uses.
     is_secure = request.headers.get("origin", "").startswith("https://")
-    if not is_secure and not is_loopback(host_name(request.scope)):
+    if not is_secure and not is_loopback(parse_host_name(request.scope)):
         raise NotAllowed(
             "Logging in by http would show your key to everybody on the way. Open this page by "
             "https, or on the machine itself by http://127.0.0.1."

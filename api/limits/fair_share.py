@@ -94,13 +94,13 @@ class Working:
         # Whatever runs in the request's context can then release the slot without being passed it.
         _working.set(self)
 
-    async def begin(self) -> None:
+    async def take_work_slot(self) -> None:
         """Take a slot for this request, waiting until one is free."""
         if self._holds is None:
             await self._share.take_slot(self._owner)
-            self._holds = asyncio.get_running_loop().call_later(HOLD_S, self.pause)
+            self._holds = asyncio.get_running_loop().call_later(HOLD_S, self.release_work_slot)
 
-    def pause(self) -> None:
+    def release_work_slot(self) -> None:
         """Release the slot, for a while or for good. May be called more than once."""
         if self._holds is not None:
             self._holds.cancel()
@@ -112,11 +112,11 @@ def release_slot() -> None:
     """Release the current request's slot while it waits for something outside this process."""
     working = _working.get()
     if working is not None:
-        working.pause()
+        working.release_work_slot()
 
 
 async def retake_slot() -> None:
     """Take a slot again for the current request after a wait."""
     working = _working.get()
     if working is not None:
-        await working.begin()
+        await working.take_work_slot()

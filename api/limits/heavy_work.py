@@ -26,7 +26,7 @@ class HeavyWork:
         # A limiter of its own, so that this work leaves anyio's threads to other requests.
         self._threads = CapacityLimiter(max_calls)
 
-    async def run(self, owner: str, work: Callable[[], T]) -> T:
+    async def run_in_turn(self, owner: str, work: Callable[[], T]) -> T:
         """Run `work` in a thread when it is this owner's turn; return its result or raise its
         exception.
         """

@@ -52,7 +52,7 @@ class Choice:
     kind: FlipKind
     every: bool
 
-    def link(self, **other: object) -> str:
+    def build_query(self, **other: object) -> str:
         """Return a query such as `?a=3&b=5&task=2…`, with the given parameters replaced."""
         parameters: dict[str, object] = {
             "a": self.a,
@@ -150,7 +150,7 @@ async def show_comparison(
                 lambda left: _load_comparison(blobs, left, look, view.cursor),
             )
 
-        comparison = await service.picture_work.run(actor.owner_id, compare_pair)
+        comparison = await service.picture_work.run_in_turn(actor.owner_id, compare_pair)
     # The page says why and lets the user choose other versions, instead of showing an error.
     except (AnswersMissing, Gone) as error:
         return render_page(request, "compare.html", {**context, "told": None, "why": error.detail})

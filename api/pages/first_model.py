@@ -71,7 +71,7 @@ async def learn_samples(request: Request, actor: Write, service: Service) -> Res
             for name in sample_pictures.BATCHES:
                 path = sample_pictures.locate_archive(name)
                 async with _copy_to_spool(path, service.settings) as file:
-                    await _submit(_build_order(service, upload, model["id"], name), file)
+                    await _submit_pictures(_build_order(service, upload, model["id"], name), file)
     return RedirectResponse(_build_path(request, model["id"]), 303)
 
 
@@ -93,15 +93,15 @@ async def learn_own(request: Request, actor: Write, service: Service) -> Respons
                 model = await to_thread.run_sync(_create_model, service, actor, new_model)
                 async with _deleted_on_error(service, actor, model["id"]):
                     order = _build_order(service, upload, model["id"], None)
-                    await to_thread.run_sync(order.precheck, file.size)
-                    await _submit(order, replace(file, kind=kind, fields={}))
+                    await to_thread.run_sync(order.refuse_by_length, file.size)
+                    await _submit_pictures(order, replace(file, kind=kind, fields={}))
     except PerennialError as error:
         return await to_thread.run_sync(render_models, request, actor, service, error)
     return RedirectResponse(_build_path(request, model["id"]), 303)
 
 
 @router.get("/ui/models/{model}/first")
-def show(
+def show_first_model(
     request: Request, model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Show what the model has learned so far, and what to do next."""
@@ -144,7 +144,7 @@ def _create_model(service: ServiceParts, actor: Actor, new_model: NewModel) -> M
     )
     model = models.create_model(service.load_resources(), actor, new_model, None, limits)[0]
     if model["job"] is not None:
-        service.bell.ring(model["job"])
+        service.bell.notify_workers(model["job"])
     return model
 
 
@@ -181,15 +181,15 @@ def _build_order(service: ServiceParts, upload: Upload, model: str, name: str | 
     )
 
 
-async def _submit(order: Order, file: Received) -> None:
+async def _submit_pictures(order: Order, file: Received) -> None:
     """Submit a batch and wake a worker.
 
     Raises:
-        PerennialError: see `core.tasks.submission.Submission.submit`.
+        PerennialError: see `core.tasks.submission.Submission.submit_batch`.
     """
     submission = await order.build_submission(file, None)
-    result = await to_thread.run_sync(submission.submit)
-    order.bell.ring(result.job)
+    result = await to_thread.run_sync(submission.submit_batch)
+    order.bell.notify_workers(result.job)
 
 
 def _build_path(request: Request, model: str) -> str:

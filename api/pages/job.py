@@ -74,7 +74,7 @@ async def apply_job_action(
 
     job_response, ring = await to_thread.run_sync(apply_verb)
     if ring:
-        service.bell.ring(job_response["id"])
+        service.bell.notify_workers(job_response["id"])
     return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{job_response['id']}", 303)
 
 

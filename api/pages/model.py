@@ -107,7 +107,7 @@ def show_model(
     history = read_lineage(db, actor, model_response["id"], last=view.last, size=ROWS)
     context |= _load_matrix_context(db, actor, model_response, history, view.first)
     if view.version is not None and view.task is not None:
-        context["cell"] = class_changes.class_changes(
+        context["cell"] = class_changes.count_class_changes(
             db, actor, model_response["id"], view.version, task=view.task
         )
     context |= {"history": history, "last": view.last, "first": view.first}
@@ -151,7 +151,9 @@ def _load_matrix_context(
         "heat": build_heat_map(model_metrics, production=production, left=left, first=first),
         "curves": build_curves(model_metrics, history),
         "tree": draw_tree(history.versions, history.moves),
-        "changes": class_changes.class_changes(db, actor, model["id"], latest) if latest else None,
+        "changes": class_changes.count_class_changes(db, actor, model["id"], latest)
+        if latest
+        else None,
         "cell": None,
     }
 
@@ -241,5 +243,5 @@ async def apply_model_change(
     """Apply a change, notify the worker of a job that it releases, and show the model again."""
     job = await to_thread.run_sync(change)
     if job is not None:
-        bell.ring(job)
+        bell.notify_workers(job)
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)

@@ -63,7 +63,7 @@ def show_models(
         service.db, service.catalogue(), actor, ROWS, filters.cursor, listing
     )
     name = model_deletion.find_deleted_name(service.db, actor, deleted) if deleted else None
-    return _render(request, service, model_page, filters, name)
+    return _render_model_list(request, service, model_page, filters, name)
 
 
 def render_models(
@@ -72,10 +72,12 @@ def render_models(
     """Show the models and why a new one was not made, for a form that was refused."""
     listing = models.Listing(summary=True, newest_first=True)
     model_page = models.list_models(service.db, service.catalogue(), actor, ROWS, None, listing)
-    return _render(request, service, model_page, Filters("", "newest", None), None, error)
+    return _render_model_list(
+        request, service, model_page, Filters("", "newest", None), None, error
+    )
 
 
-def _render(
+def _render_model_list(
     request: Request,
     service: ServiceParts,
     model_page: ModelPage,

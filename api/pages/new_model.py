@@ -102,7 +102,7 @@ async def create_model(request: Request, actor: Write, service: Service) -> Resp
     except PerennialError as error:
         return _render_form(request, catalogue_value, terms.photos, inputs, error)
     if model_response["job"] is not None:
-        service.bell.ring(model_response["job"])
+        service.bell.notify_workers(model_response["job"])
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model_response['id']}", 303)
 
 

@@ -92,7 +92,7 @@ def show_predict_form(
 ) -> Response:
     """Show the form that sends photos to a version."""
     model_response = models.read_model(db, catalogue(), actor, model)
-    return _render_form(request, _load_content(db, actor, model_response, version))
+    return _render_form(request, _load_page_content(db, actor, model_response, version))
 
 
 @router.post(PATH)
@@ -111,7 +111,7 @@ async def show_predictions(
     model_response = await to_thread.run_sync(
         lambda: models.read_model(db, service.catalogue(), actor, model)
     )
-    content = await to_thread.run_sync(_load_content, db, actor, model_response, version)
+    content = await to_thread.run_sync(_load_page_content, db, actor, model_response, version)
     question = Asked(actor, model_response["id"], version, task, TOP)
     try:
         response, images, place = await predict_images(
@@ -123,7 +123,7 @@ async def show_predictions(
         predictions = await to_thread.run_sync(_build_predictions, response, images.body)
     finally:
         # Until here, the place counts the photos, which are now copied into the page.
-        place.leave()
+        place.release_place()
     return _render_form(request, replace(content, predictions=predictions, task=task))
 
 
@@ -149,13 +149,13 @@ async def redirect_to_export(
             db, actor, model, version, format=format, max_open_jobs=max_open_jobs
         )
         if fresh:
-            service.bell.ring(job["id"])
+            service.bell.notify_workers(job["id"])
         return f"{root}/ui/jobs/{job['id']}"
 
     return RedirectResponse(await to_thread.run_sync(request_export), 303)
 
 
-def _load_content(db: Database, actor: Actor, model: ModelOut, version: str) -> _Content:
+def _load_page_content(db: Database, actor: Actor, model: ModelOut, version: str) -> _Content:
     number = versions.get_version(db, actor, model["id"], version)["number"]
     task_page = tasks.list_tasks(db, actor, model["id"], TASKS, None)
     return _Content(model, version, number, [one["number"] for one in task_page["items"]])

@@ -38,7 +38,7 @@ async def show_rebase(
 ) -> Response:
     """Show the page of a rebase, image by image."""
     db, blobs = service.db, service.blobs
-    rebase = await service.picture_work.run(
+    rebase = await service.picture_work.run_in_turn(
         actor.owner_id, lambda: rebase_comparison.read_comparison(db, blobs, actor, model)
     )
     new = await to_thread.run_sync(
@@ -62,7 +62,7 @@ async def finish_rebase(
         decision = rebase_finish.Decision(reason, missing, shown_versions)
         return rebase_finish.finish_rebase(db, blobs, actor, model, decision)
 
-    await service.picture_work.run(actor.owner_id, finish_rebase)
+    await service.picture_work.run_in_turn(actor.owner_id, finish_rebase)
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)
 
 

@@ -134,7 +134,7 @@ async def check_upload(
     with upload.take_place():
         async with assemble_upload(db, store, actor, whole, detect_format, settings) as file:
             submission = await order.build_submission(file, None, whole)
-            report = await to_thread.run_sync(submission.preview)
+            report = await to_thread.run_sync(submission.preview_submission)
     # The page shows the form's own warnings beside the recipe.
     report["warnings"] = [text for text in report["warnings"] if text not in form.warnings]
     return _render_form(request, _Shown(model_response, form, report=report))
@@ -175,7 +175,7 @@ async def process_plain_form(
         if head.boundary is None:
             raise Invalid("A batch is sent by the form of this page, as multipart/form-data.")
         with upload.take_place():
-            await to_thread.run_sync(order.precheck, head.length)
+            await to_thread.run_sync(order.refuse_by_length, head.length)
             async with receive(request, head, terms, settings) as file:
                 inputs = {name: value.strip() for name, value in file.fields.items()}
                 form = await to_thread.run_sync(
@@ -201,7 +201,7 @@ async def _submit_file(
     Raises:
         InvalidRecipe: the form's recipe has errors.
         Invalid: another value of the form is invalid.
-        PerennialError: see `Submission.submit`.
+        PerennialError: see `Submission.submit_batch`.
     """
     if form.errors:
         raise InvalidRecipe("The recipe cannot be used: see the inputs that are marked.")
@@ -221,11 +221,12 @@ async def _submit_file(
     submission = await order.build_submission(replace(file, kind=kind, fields={}), None)
     if is_check:
         return _render_form(
-            request, _Shown(model, form, report=await to_thread.run_sync(submission.preview))
+            request,
+            _Shown(model, form, report=await to_thread.run_sync(submission.preview_submission)),
         )
     result = await to_thread.run_sync(submit_batch, submission)
     if result.is_new:
-        order.bell.ring(result.job)
+        order.bell.notify_workers(result.job)
     return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{result.job}", 303)
 
 

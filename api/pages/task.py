@@ -56,7 +56,7 @@ async def show_task(
     task = await to_thread.run_sync(tasks.read_task, db, actor, model_response["id"], n)
     history = await to_thread.run_sync(_load_history, db, actor, model_response["id"], n)
     read_samples = partial(_load_samples, db, service.blobs, actor, model_response["id"], task)
-    samples = await service.picture_work.run(actor.owner_id, read_samples)
+    samples = await service.picture_work.run_in_turn(actor.owner_id, read_samples)
     accuracy_line = draw_sparkline([accuracy for _, accuracy in history])
     context = {
         "model": model_response,

@@ -36,9 +36,9 @@ async def predict_images(
 
     Raises:
         Invalid: more labels per image are requested than allowed.
-        PerennialError: see `AskedVersions.find`, `read_declared_kind`, `PredictLine.take_place`,
-            `read_images`, `PredictLimits.take_images`, `Question.for_version` and
-            `Predictor.predict`.
+        PerennialError: see `AskedVersions.find_version`, `read_declared_kind`, `PredictLine.take_place`,
+            `read_images`, `PredictLimits.take_images`, `Question.fetch_for_version` and
+            `Predictor.answer_question`.
     """
     actor, model, version, task = asked.actor, asked.model, asked.version, asked.task
     key = None if actor.bound is None else actor.key_id
@@ -47,7 +47,9 @@ async def predict_images(
         model = actor.bound.model_id
     # First of all, so that no other error reveals that a version exists.
     versions: AskedVersions = request.app.state.asked_versions
-    predictable_version = await to_thread.run_sync(versions.find, actor, model, version, task)
+    predictable_version = await to_thread.run_sync(
+        versions.find_version, actor, model, version, task
+    )
     _check_top_k(asked.top_k, settings.predict_max_top_k)
     kind = read_declared_kind(request)
     predict_line: PredictLine = request.app.state.predict_line
@@ -64,16 +66,16 @@ async def predict_images(
             # Outside the helper's turn: a store in an outage would delay versions whose parts are
             # here.
             question = await to_thread.run_sync(
-                Question.for_version, predictable_version, blobs, task, asked.top_k
+                Question.fetch_for_version, predictable_version, blobs, task, asked.top_k
             )
-            return await helper.predict(actor.owner_id, question, images), images, place
+            return await helper.answer_question(actor.owner_id, question, images), images, place
         # Perhaps the version was deleted after its row was read: then it is not found now.
         except StoreCorrupt as error:
             await to_thread.run_sync(find_predictable, db, actor, model, version, task)
             raise await to_thread.run_sync(explain_error, db, predictable_version, error) from error
     # A cancelled request must return its place, too, or its owner would lack it for good.
     except BaseException:
-        place.leave()
+        place.release_place()
         raise
 
 

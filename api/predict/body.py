@@ -122,4 +122,4 @@ class HeldResponse(Response):
         except TimeoutError:
             raise ClientDisconnect from None
         finally:
-            self._place.leave()
+            self._place.release_place()

@@ -97,7 +97,7 @@ class ImageDecoder:
         """Process id of the decoder, or None if none is running."""
         return None if self._process is None else self._process.pid
 
-    def decode(self, wanted: Wanted) -> Decoded:
+    def decode_images(self, wanted: Wanted) -> Decoded:
         """Decode images for about `predict_turn_s` seconds, at least one.
 
         Raises:
@@ -122,7 +122,7 @@ class ImageDecoder:
                     so_far.images.append(CRASHED)
         return so_far
 
-    def end(self) -> None:
+    def end_process(self) -> None:
         """End the process; the next request starts another."""
         self._end_process()
 

@@ -83,11 +83,11 @@ class Gathering:
                 del self._coming[owner]
             self._signal_change(owner)
 
-    async def predict(
+    async def predict_gathered(
         self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]
     ) -> Answered:
         """Return the predictions of all images. Arguments and errors are those of
-        `NetworkProcess.predict`.
+        `NetworkProcess.predict_first_images`.
         """
         loop = asyncio.get_running_loop()
         if self._last[0] != owner:
@@ -175,7 +175,7 @@ class Gathering:
     async def _ask_about(self, network: NetworkProcess, pieces: list[_Piece]) -> None:
         first, pixels = pieces[0], [one for piece in pieces for one in piece.left]
         call = asyncio.get_running_loop().run_in_executor(
-            self._thread, network.predict, first.header, first.manifest, pixels
+            self._thread, network.predict_first_images, first.header, first.manifest, pixels
         )
         try:
             answered = await call
@@ -188,7 +188,9 @@ class Gathering:
         at = 0
         for piece in pieces:
             count = len(piece.left)
-            piece.answered.add(Answered(answered.items[at : at + count], answered.engines))
+            piece.answered.add_predictions(
+                Answered(answered.items[at : at + count], answered.engines)
+            )
             at += count
             # A turn may predict only the first images: the others wait for the next turn.
             if not piece.left and not piece.result.done():

@@ -113,7 +113,7 @@ class Place:
         self._bytes = 0
         self.count_bytes(count)
 
-    def leave(self) -> None:
+    def release_place(self) -> None:
         """Release the place and all of its bytes."""
         predict_line, self._line = self._line, None
         if predict_line is not None:

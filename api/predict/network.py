@@ -38,7 +38,7 @@ class Answered:
     items: list[bytes] = field(default_factory=list)
     engines: set[str] = field(default_factory=set)
 
-    def add(self, more: "Answered") -> None:
+    def add_predictions(self, more: "Answered") -> None:
         """Append predictions of further images."""
         if more.items:
             self.items += more.items
@@ -72,7 +72,9 @@ class NetworkProcess:
         self._closed = True
         self._end_process()
 
-    def predict(self, header: bytes, manifest: bytes, pixels: Sequence[bytes]) -> Answered:
+    def predict_first_images(
+        self, header: bytes, manifest: bytes, pixels: Sequence[bytes]
+    ) -> Answered:
         """Return the predictions of the first images, at least one.
 
         Args:
@@ -115,7 +117,7 @@ class NetworkProcess:
             log.info("predictions stay with torch", **note)
         return Answered(items, engines)
 
-    def end(self) -> None:
+    def end_process(self) -> None:
         """End the process; the next question starts another."""
         self._end_process()
 
@@ -132,7 +134,7 @@ class NetworkProcess:
         process = subprocess.Popen(
             self._command,
             cwd=helper_process.ROOT,
-            env=helper_process.build_environment(TMPDIR=str(self._folder.open())),
+            env=helper_process.build_environment(TMPDIR=str(self._folder.create_folder())),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -168,4 +170,4 @@ class NetworkProcess:
         if process is not None:
             helper_process.kill_and_close(process)
         if self._folder is not None:
-            self._folder.close()
+            self._folder.remove_folder()

@@ -63,7 +63,9 @@ class Question:
     sure: SureOut | None = None
 
     @staticmethod
-    def for_version(version: Predictable, blobs: Blobs, task: int | None, top_k: int) -> "Question":
+    def fetch_for_version(
+        version: Predictable, blobs: Blobs, task: int | None, top_k: int
+    ) -> "Question":
         """Return a question to a version after fetching its parts. Raises StoreCorrupt or
         Unavailable.
         """
@@ -111,7 +113,7 @@ class Predictor:
         self._under_way = 0
         self._rest: asyncio.TimerHandle | None = None
 
-    async def predict(self, owner: str, question: Question, images: Images) -> bytes:
+    async def answer_question(self, owner: str, question: Question, images: Images) -> bytes:
         """Return the response as JSON: a prediction or an error for each image, in the order sent.
 
         Args:
@@ -227,7 +229,9 @@ class Predictor:
             image.decoding,
         )
         async with self._decoding.take_turn(owner) as decoder:
-            decoded = await _run_in_thread(self._decode_threads, decoder.decode, images_to_decode)
+            decoded = await _run_in_thread(
+                self._decode_threads, decoder.decode_images, images_to_decode
+            )
         if count is None:
             assert decoded.count is not None
             # Now known, and checked before any image is predicted.
@@ -255,7 +259,7 @@ class Predictor:
         pixels = [one for one in images if isinstance(one, bytes)]
         if not pixels:
             return images, Answered()
-        return images, await self._gathering.predict(owner, header, manifest, pixels)
+        return images, await self._gathering.predict_gathered(owner, header, manifest, pixels)
 
     def _rest_later(self) -> None:
         """Schedule the end of the processes after `IDLE_S` seconds without a prediction."""
@@ -267,12 +271,12 @@ class Predictor:
     async def _end_idle(self) -> None:
         if self._under_way:
             return  # The end of that prediction restarts the timer.
-        await _run_in_thread(self._ask_thread, self._network.end)
+        await _run_in_thread(self._ask_thread, self._network.end_process)
         # Take every decoder's turn before ending it, so that none is in use.
         async with AsyncExitStack() as lent_decoders:
             for _ in self._decoders:
                 decoder = await lent_decoders.enter_async_context(self._decoding.take_turn(_NOBODY))
-                await _run_in_thread(self._decode_threads, decoder.end)
+                await _run_in_thread(self._decode_threads, decoder.end_process)
 
 
 def _encode_question(owner: str, question: Question, turn_s: float) -> bytes:

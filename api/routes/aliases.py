@@ -28,8 +28,10 @@ def set_alias(
     return _answer_move(moved, bell)
 
 
-@router.get("/v1/models/{model}/aliases/{alias}/history", response_model=AliasHistory)
-def history(
+@router.get(
+    "/v1/models/{model}/aliases/{alias}/history", summary="History", response_model=AliasHistory
+)
+def list_alias_moves(
     model: ModelPath,
     alias: AliasPath,
     actor: Read,
@@ -44,10 +46,11 @@ def history(
 
 @router.post(
     "/v1/models/{model}/aliases/{alias}/rollback",
+    summary="Rollback",
     response_model=AliasOut,
     responses=problem_responses(409),
 )
-def rollback(
+def roll_back_alias(
     model: ModelPath,
     alias: AliasPath,
     actor: Write,
@@ -62,14 +65,16 @@ def rollback(
     return _answer_move(moved, bell)
 
 
-@router.post("/v1/models/{model}/aliases/{alias}/follow", response_model=AliasOut)
-def follow(model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell) -> Response:
+@router.post("/v1/models/{model}/aliases/{alias}/follow", summary="Follow", response_model=AliasOut)
+def follow_lineage(
+    model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell
+) -> Response:
     """Move `production` to the newest version of the lineage, and let it follow from now on."""
     return _answer_move(aliases.follow_lineage(db, actor, model, alias), bell)
 
 
-@router.delete("/v1/models/{model}/aliases/{alias}", status_code=204)
-def delete(model: ModelPath, alias: AliasPath, actor: Write, db: Db) -> Response:
+@router.delete("/v1/models/{model}/aliases/{alias}", summary="Delete", status_code=204)
+def delete_alias(model: ModelPath, alias: AliasPath, actor: Write, db: Db) -> Response:
     """Remove an alias that you created; `production` and `latest` cannot be removed."""
     aliases.delete_alias(db, actor, model, alias)
     return Response(status_code=204)
@@ -78,5 +83,5 @@ def delete(model: ModelPath, alias: AliasPath, actor: Write, db: Db) -> Response
 def _answer_move(move: tuple[AliasOut, str | None], bell: Bell) -> Response:
     alias_response, job = move
     if job is not None:
-        bell.ring(job)  # its turn may have come
+        bell.notify_workers(job)  # its turn may have come
     return json_answer(alias_response)

@@ -112,12 +112,13 @@ async def _parse_query(
 
 @router.post(
     "/v1/bases",
+    summary="Create",
     status_code=201,
     response_model=BaseOut,
     responses=problem_responses(409, 429),
     openapi_extra=_upload,
 )
-async def create(
+async def create_base(
     asked: Annotated[AskedBase, Depends(_parse_query)],
     actor: Write,
     upload: Annotated[Upload, Depends(make_upload_dependency(WEIGHTS))],
@@ -159,14 +160,16 @@ def list_bases(actor: Read, db: Db, page: Page) -> Response:
     return json_answer(bases.list_bases(db, actor, limit=page.limit, cursor=page.cursor))
 
 
-@router.get("/v1/bases/{base}", response_model=BaseOut)
-def read(base: BasePath, actor: Read, db: Db) -> Response:
+@router.get("/v1/bases/{base}", summary="Read", response_model=BaseOut)
+def read_base(base: BasePath, actor: Read, db: Db) -> Response:
     """Return one base."""
     return json_answer(bases.get_base(db, actor, base))
 
 
-@router.delete("/v1/bases/{base}", status_code=204, responses=problem_responses(409))
-def delete(base: BasePath, actor: Write, db: Db, blobs: BlobStore) -> Response:
+@router.delete(
+    "/v1/bases/{base}", summary="Delete", status_code=204, responses=problem_responses(409)
+)
+def delete_base(base: BasePath, actor: Write, db: Db, blobs: BlobStore) -> Response:
     """Delete a base that no model started from."""
     bases.delete_base(db, blobs, actor, base)
     return Response(status_code=204)

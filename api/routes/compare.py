@@ -69,7 +69,7 @@ async def compare_versions(
             db, actor, pair, task, lambda left: compare.compare_versions(blobs, left)
         )
 
-    return json_answer(await service.picture_work.run(actor.owner_id, compare_pair))
+    return json_answer(await service.picture_work.run_in_turn(actor.owner_id, compare_pair))
 
 
 @router.get(
@@ -96,4 +96,4 @@ async def compare_images(
     def load_flips() -> ComparedImagePage:
         return compared_tasks.run_without_deleted_tasks(db, actor, pair, flips.task, list_flips)
 
-    return json_answer(await service.picture_work.run(actor.owner_id, load_flips))
+    return json_answer(await service.picture_work.run_in_turn(actor.owner_id, load_flips))

@@ -53,6 +53,7 @@ async def _build_event_filters(
 
 @router.get(
     "/v1/events",
+    summary="Events",
     response_model=OwnerEventPage,
     responses={
         200: {
@@ -63,7 +64,7 @@ async def _build_event_filters(
         **problem_responses(404),
     },
 )
-async def events(
+async def stream_owner_events(
     request: Request,
     actor: Read,
     db: Db,
@@ -82,10 +83,10 @@ async def events(
     if EVENT_STREAM in request.headers.get("accept", ""):
         # A stream begins now, unless the client says where an earlier one ended.
         if cursor is None and not last_event_id:
-            after = await reads.newest_owner_event(about)
+            after = await reads.read_newest_owner_event(about)
         return follow_events(request, partial(_read_owner_events, reads, about, types), after)
     # One row more than asked for shows whether another page follows.
-    rows = await reads.owner_events(about, after, limit + 1, types)
+    rows = await reads.read_owner_events(about, after, limit + 1, types)
     event_page: OwnerEventPage = {
         "items": [_event_to_json(row) for row in rows[:limit]],
         "next_cursor": encode_cursor(rows[limit - 1].id) if len(rows) > limit else None,
@@ -104,7 +105,7 @@ def _select_events(db: Database, actor: Actor, model: str | None) -> About:
 async def _read_owner_events(
     reads: PollingReads, about: About, types: tuple[str, ...] | None, after: int
 ) -> Look:
-    rows = await reads.owner_events(about, after, PAGE, types)
+    rows = await reads.read_owner_events(about, after, PAGE, types)
     stream_events = [StreamEvent(row.id, row.type, _event_to_json(row)) for row in rows]
     # An owner's events have no last one, so the stream ends by its time alone.
     return Look(stream_events, rows[-1].id if rows else after, len(rows) == PAGE, False)

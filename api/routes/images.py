@@ -116,16 +116,19 @@ async def list_images(
                 blobs, part, label=images.label, limit=page.limit, cursor=page.cursor
             )
 
-    return json_answer(await service.picture_work.run(actor.owner_id, load_page), 200, _PRIVATE)
+    return json_answer(
+        await service.picture_work.run_in_turn(actor.owner_id, load_page), 200, _PRIVATE
+    )
 
 
 @router.get(
     "/v1/models/{model}/tasks/{n}/images/{split}/{i}.png",
+    summary="Picture",
     response_class=Response,
     responses=_picture,
     openapi_extra=_if_none_match,
 )
-async def picture(
+async def read_task_image(
     request: Request,
     model: ModelPath,
     n: Number,
@@ -145,17 +148,18 @@ async def picture(
         with task_images.guard_reading(db, actor, model, part):
             return task_images.render_task_image(blobs, part, image.index)
 
-    png = await service.picture_work.run(actor.owner_id, draw_picture)
+    png = await service.picture_work.run_in_turn(actor.owner_id, draw_picture)
     return _answer_picture(png, tag)
 
 
 @router.get(
     "/v1/models/{model}/tasks/{n}/sheet.png",
+    summary="Sheet",
     response_class=Response,
     responses=_picture,
     openapi_extra=_if_none_match,
 )
-async def sheet(
+async def read_contact_sheet(
     request: Request,
     model: ModelPath,
     n: Number,
@@ -176,7 +180,7 @@ async def sheet(
         with task_images.guard_reading(db, actor, model, part):
             return task_images.contact_sheet(blobs, part, row_numbers)
 
-    png = await service.picture_work.run(actor.owner_id, draw_sheet)
+    png = await service.picture_work.run_in_turn(actor.owner_id, draw_sheet)
     return _answer_picture(png, tag)
 
 

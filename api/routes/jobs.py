@@ -78,11 +78,12 @@ IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
 
 @router.get(
     "/v1/jobs/{job}",
+    summary="Read",
     response_model=JobOut,
     responses={200: {"headers": _etag}, **_not_modified},
 )
 @mark_polling
-async def read(
+async def read_job(
     request: Request, actor: Read, job: JobPath, if_none_match: IfNoneMatch = None
 ) -> Response:
     """Return one job; poll it with `If-None-Match`."""
@@ -96,7 +97,7 @@ async def read(
     # Retry-After asks a client to poll again, which a finished job does not need.
     headers = {"ETag": tag} if row.finished_at is not None else {"ETag": tag, **RETRY_AFTER}
     encoded_jobs: job_response.EncodedJobs = request.app.state.encoded_jobs
-    return Response(encoded_jobs.encode(row, aside, tag), 200, headers, "application/json")
+    return Response(encoded_jobs.encode_cached(row, aside, tag), 200, headers, "application/json")
 
 
 @router.get("/v1/jobs", response_model=JobPage, responses=problem_responses(404))
@@ -125,7 +126,7 @@ def _build_action_handler(action: Action) -> Any:
         job_json = jobs.apply_job_action(db, actor, job, action)
         if action is not Action.PAUSE:
             # wakes a worker for the model's next job, or for this one again
-            bell.ring(job_json["id"])
+            bell.notify_workers(job_json["id"])
         return json_answer(job_json)
 
     act.__doc__ = _DOCS[action]
@@ -151,11 +152,12 @@ for _action in _DOCS:
 
 @router.post(
     "/v1/jobs/{job}/retry",
+    summary="Retry",
     status_code=202,
     response_model=JobOut,
     responses=problem_responses(409, 429),
 )
-def retry(job: JobPath, actor: Write, service: Service, body: Retry | None = None) -> Response:
+def retry_job(job: JobPath, actor: Write, service: Service, body: Retry | None = None) -> Response:
     """Learn the task again in its place: a failed or cancelled job again, a held version by a new
     job."""
     override = None if body is None else body.recipe
@@ -168,12 +170,13 @@ def retry(job: JobPath, actor: Write, service: Service, body: Retry | None = Non
         JobLimits(service.settings.max_open_jobs, Admission.from_settings(service.settings)),
     )
     if fresh:
-        service.bell.ring(job_json["id"])
+        service.bell.notify_workers(job_json["id"])
     return answer_queued(job_json)
 
 
 @router.get(
     "/v1/jobs/{job}/events",
+    summary="Events",
     response_model=EventPage,
     responses={
         200: {
@@ -186,7 +189,7 @@ def retry(job: JobPath, actor: Write, service: Service, body: Retry | None = Non
     },
 )
 @mark_polling
-async def events(
+async def stream_job_events(
     request: Request,
     actor: Read,
     job: JobPath,
@@ -230,8 +233,8 @@ async def events(
     return json_answer(page, 200, {"ETag": tag})
 
 
-@router.get("/v1/jobs/{job}/logs", response_model=LogPage)
-async def logs(request: Request, job: JobPath, actor: Read, page: Page) -> Response:
+@router.get("/v1/jobs/{job}/logs", summary="Logs", response_model=LogPage)
+async def list_job_logs(request: Request, job: JobPath, actor: Read, page: Page) -> Response:
     """List the log lines of a job, oldest first."""
     rows, after = await _read_event_page(request, actor, job, page, ("log",))
     log_events = [(event, cast(LogData, event.data)) for event in rows]
@@ -248,8 +251,8 @@ async def logs(request: Request, job: JobPath, actor: Read, page: Page) -> Respo
     return json_answer(log_page)
 
 
-@router.get("/v1/jobs/{job}/metrics", response_model=PointPage)
-async def metrics(request: Request, job: JobPath, actor: Read, page: Page) -> Response:
+@router.get("/v1/jobs/{job}/metrics", summary="Metrics", response_model=PointPage)
+async def list_job_metrics(request: Request, job: JobPath, actor: Read, page: Page) -> Response:
     """List the measurements taken while learning, oldest first: loss, accuracy, ADP and the
     method's own."""
     row = await _find_job(request, actor, job)
@@ -274,7 +277,7 @@ async def download_anytime(
     """Download the best validated state of an unfinished job, in the format of a version's
     download."""
     db, store, spool = service.db, service.store, service.settings.make_folder("spool")
-    file = await service.export_work.run(
+    file = await service.export_work.run_in_turn(
         actor.owner_id,
         lambda: get_anytime_download(db, store, service.catalogue(), actor, job, spool),
     )

@@ -59,8 +59,13 @@ async def _build_matrix_query(
     return MatrixQuery(version, Window((from_, to), columns))
 
 
-@router.get("/v1/models/{model}/metrics", response_model=MetricsOut, responses=_responses)
-def model_metrics(
+@router.get(
+    "/v1/models/{model}/metrics",
+    summary="Model Metrics",
+    response_model=MetricsOut,
+    responses=_responses,
+)
+def read_model_metrics(
     model: ModelPath,
     actor: Read,
     service: Service,

@@ -35,11 +35,12 @@ router = make_router("models")
 
 @router.post(
     "/v1/models",
+    summary="Create",
     status_code=201,
     response_model=ModelOut,
     responses=problem_responses(404, 409, 429),
 )
-def create(
+def create_model(
     body: ModelIn, actor: Write, service: Service, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Create a model: a named lineage of versions. A `job` may have to fetch pretrained weights
@@ -58,7 +59,7 @@ def create(
     )
     # A repeated response starts no job: the first request has notified the worker.
     if model_response["job"] is not None and not replay:
-        service.bell.ring(model_response["job"])
+        service.bell.notify_workers(model_response["job"])
     return json_answer(
         model_response, 201, {"Location": f"/v1/models/{model_response['id']}"}, replay=replay
     )
@@ -90,14 +91,14 @@ def list_models(
     return json_answer(model_page)
 
 
-@router.get("/v1/models/{model}", response_model=ModelOut)
-def read(model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf) -> Response:
+@router.get("/v1/models/{model}", summary="Read", response_model=ModelOut)
+def read_model(model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf) -> Response:
     """Return one model, by id or name."""
     return json_answer(models.read_model(db, catalogue(), actor, model))
 
 
-@router.patch("/v1/models/{model}", response_model=ModelOut)
-def change(
+@router.patch("/v1/models/{model}", summary="Change", response_model=ModelOut)
+def change_model(
     model: ModelPath,
     body: ModelPatch,
     actor: Write,
@@ -112,8 +113,8 @@ def change(
     )
 
 
-@router.delete("/v1/models/{model}", status_code=204)
-def delete(
+@router.delete("/v1/models/{model}", summary="Delete", status_code=204)
+def delete_model(
     model: ModelPath, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
 ) -> Response:
     """Cancel the model's jobs, hide it, and remove its data."""

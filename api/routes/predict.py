@@ -99,11 +99,12 @@ async def _build_question(
 
 @router.post(
     "/v1/models/{model}/versions/{version}/predict",
+    summary="Predict",
     response_model=PredictOut,
     responses=problem_responses(409),
     openapi_extra=_body,
 )
-async def predict(
+async def predict_labels(
     request: Request,
     actor: Predict,
     service: Service,
@@ -126,5 +127,5 @@ async def predict(
         # From here on, the response owns the place.
         return HeldResponse(predictions, place, settings)
     except BaseException:
-        place.leave()
+        place.release_place()
         raise

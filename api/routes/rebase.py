@@ -31,11 +31,12 @@ router = make_router("models")
 
 @router.post(
     "/v1/models/{model}/rebase",
+    summary="Begin",
     status_code=201,
     response_model=RebaseOut,
     responses=problem_responses(409, 429),
 )
-def begin(
+def begin_rebase(
     model: ModelPath,
     body: RebaseIn,
     actor: Write,
@@ -60,26 +61,29 @@ def begin(
     )
     # A repeated response has none: the first request has notified the workers.
     for job in queued_jobs:
-        service.bell.ring(job)
+        service.bell.notify_workers(job)
     location = {"Location": f"/v1/models/{rebase_response['new']['id']}/rebase"}
     return json_answer(rebase_response, 201, location, replay=replay)
 
 
-@router.get("/v1/models/{model}/rebase", response_model=RebaseOut)
-async def read(
+@router.get("/v1/models/{model}/rebase", summary="Read", response_model=RebaseOut)
+async def read_rebase(
     model: ModelPath, actor: Read, db: Db, blobs: BlobStore, work: PictureWork
 ) -> Response:
     """Return the progress of a rebase, with both models compared on the same held-out images."""
-    rebase_response = await work.run(
+    rebase_response = await work.run_in_turn(
         actor.owner_id, lambda: rebase_comparison.read_comparison(db, blobs, actor, model)
     )
     return json_answer(rebase_response)
 
 
 @router.post(
-    "/v1/models/{model}/rebase/finish", response_model=RebaseOut, responses=problem_responses(409)
+    "/v1/models/{model}/rebase/finish",
+    summary="Finish",
+    response_model=RebaseOut,
+    responses=problem_responses(409),
 )
-async def finish(
+async def finish_rebase(
     model: ModelPath,
     actor: Write,
     db: Db,
@@ -97,4 +101,4 @@ async def finish(
         decision = rebase_finish.Decision(request.reason, request.missing)
         return rebase_finish.finish_rebase(db, blobs, actor, model, decision)
 
-    return json_answer(await work.run(actor.owner_id, finish_rebase))
+    return json_answer(await work.run_in_turn(actor.owner_id, finish_rebase))

@@ -169,6 +169,7 @@ async def _parse_query(
 
 @router.post(
     "/v1/models/{model}/tasks",
+    name="submit",
     status_code=202,
     response_model=Accepted | JobOut,
     responses={
@@ -182,7 +183,7 @@ async def _parse_query(
     },
     openapi_extra=_upload,
 )
-async def submit(
+async def submit_batch(
     batch_request: Annotated[BatchRequest, Depends(_parse_query)],
     actor: Write,
     upload: Annotated[Upload, Depends(make_upload_dependency(ARCHIVE))],
@@ -209,7 +210,7 @@ async def submit(
         if head.media_type == JSON:
             return await _process_whole_upload(order, head)
         return await upload.receive_and_commit(
-            head, order.precheck, partial(_validate_or_submit_file, order)
+            head, order.refuse_by_length, partial(_validate_or_submit_file, order)
         )
 
 
@@ -220,7 +221,7 @@ async def _validate_or_submit_file(
     batch_submission = await order.build_submission(file, repeat, whole)
     # Each runs to its end in a thread: a client that disconnects now has submitted its batch.
     if order.request.validate == "only":
-        return json_answer(await to_thread.run_sync(batch_submission.preview))
+        return json_answer(await to_thread.run_sync(batch_submission.preview_submission))
     if order.request.validate == "full":
         validation = await to_thread.run_sync(validations.begin_validation, batch_submission)
         return _answer_accepted(validation, validation.response, order.bell)
@@ -254,7 +255,7 @@ async def _process_whole_upload(order: Order, head: Head) -> Response:
         # The first request may have consumed the upload.
         if repeat.earlier is not None:
             return repeat.answer_to(request)
-        await to_thread.run_sync(order.precheck, None)
+        await to_thread.run_sync(order.refuse_by_length, None)
         whole = await to_thread.run_sync(whole_uploads.find_whole_upload, db, actor, fields.upload)
         async with assemble_upload(db, order.store, actor, whole, detect_format, settings) as file:
             response = await _validate_or_submit_file(order, file, request, whole)
@@ -291,7 +292,7 @@ def _answer_accepted(done: Done[Any], job: JobOut, bell: Bell) -> Response:
     if done.is_new and not done.is_replay:
         event = "check accepted" if job is done.response else "task accepted"
         log.info(event, model=job["model"], job=job["id"], task=job["task"])
-        bell.ring(job["id"])
+        bell.notify_workers(job["id"])
     return json_answer(done.response, done.status, done.headers, replay=done.is_replay)
 
 
@@ -301,18 +302,19 @@ def list_tasks(model: ModelPath, actor: Read, db: Db, page: Page) -> Response:
     return json_answer(tasks.list_tasks(db, actor, model, page.limit, page.cursor))
 
 
-@router.get("/v1/models/{model}/tasks/{n}", response_model=TaskOut)
-def read(model: ModelPath, n: Number, actor: Read, db: Db) -> Response:
+@router.get("/v1/models/{model}/tasks/{n}", summary="Read", response_model=TaskOut)
+def read_task(model: ModelPath, n: Number, actor: Read, db: Db) -> Response:
     """Return one batch: digest, classes, counts, report, job, version and accuracy."""
     return json_answer(tasks.read_task(db, actor, model, n))
 
 
 @router.post(
     "/v1/models/{model}/tasks/{n}/continue",
+    summary="Go On",
     response_model=TaskOut,
     responses=problem_responses(409),
 )
-def go_on(
+def continue_without_task(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
 ) -> Response:
     """Continue the lineage without a task whose version is held: the version stays, the task is
@@ -325,9 +327,12 @@ def go_on(
 
 
 @router.post(
-    "/v1/models/{model}/tasks/{n}/discard", response_model=TaskOut, responses=problem_responses(409)
+    "/v1/models/{model}/tasks/{n}/discard",
+    summary="Discard",
+    response_model=TaskOut,
+    responses=problem_responses(409),
 )
-def discard(
+def discard_task(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
 ) -> Response:
     """Discard a task that no version has learned, so that nothing waits for it."""
@@ -338,11 +343,12 @@ def discard(
 
 @router.post(
     "/v1/models/{model}/tasks/{n}/relearn",
+    summary="Relearn",
     status_code=202,
     response_model=JobOut,
     responses=problem_responses(409, 429),
 )
-def relearn(
+def relearn_task(
     model: ModelPath,
     n: Number,
     actor: Write,
@@ -360,14 +366,14 @@ def relearn(
         JobLimits(service.settings.max_open_jobs, Admission.from_settings(service.settings)),
     )
     if fresh:
-        service.bell.ring(job_response["id"])
+        service.bell.notify_workers(job_response["id"])
     return answer_queued(job_response)
 
 
 def _answer_settled_task(settled: tuple[TaskOut, str | None], bell: Bell) -> Response:
     task_response, job = settled
     if job is not None:
-        bell.ring(job)  # its turn may have come
+        bell.notify_workers(job)  # its turn may have come
     return json_answer(task_response)
 
 

@@ -92,8 +92,8 @@ async def _declare_piece_headers(
     pass
 
 
-@router.options("/v1/uploads", status_code=204)
-def discover(actor: Read, settings: Config) -> Response:
+@router.options("/v1/uploads", summary="Discover", status_code=204)
+def describe_upload_protocol(actor: Read, settings: Config) -> Response:
     """Return the supported versions, extensions and limits of uploads."""
     return Response(
         status_code=204,
@@ -103,12 +103,13 @@ def discover(actor: Read, settings: Config) -> Response:
 
 @router.post(
     "/v1/uploads",
+    summary="Create",
     status_code=201,
     response_model=UploadOut,
     responses=problem_responses(409, 412, 413, 415),
     dependencies=[Depends(_declare_upload_headers)],
 )
-def create(
+def create_upload(
     request: Request,
     actor: Write,
     db: Db,
@@ -156,8 +157,13 @@ def list_uploads(actor: Read, db: Db, page: Page) -> Response:
     return json_answer(uploads.list_uploads(db, actor, limit=page.limit, cursor=page.cursor))
 
 
-@router.head("/v1/uploads/{upload}", response_class=Response, responses=problem_responses(412))
-def read(upload: UploadPath, actor: Read, db: Db) -> Response:
+@router.head(
+    "/v1/uploads/{upload}",
+    summary="Read",
+    response_class=Response,
+    responses=problem_responses(412),
+)
+def read_upload_offset(upload: UploadPath, actor: Read, db: Db) -> Response:
     """Return the number of received bytes in `Upload-Offset`."""
     state = uploads.read_upload(db, actor, upload)
     metadata = {} if state.details is None else {"Upload-Metadata": state.details}
@@ -168,12 +174,13 @@ def read(upload: UploadPath, actor: Read, db: Db) -> Response:
 
 @router.patch(
     "/v1/uploads/{upload}",
+    summary="Append",
     status_code=204,
     responses=problem_responses(409, 412, 423, 429, 460),
     openapi_extra=_piece,
     dependencies=[Depends(_declare_piece_headers)],
 )
-async def append(
+async def append_to_upload(
     upload: UploadPath,
     actor: Write,
     sent: Annotated[Upload, Depends(make_upload_dependency(PIECE))],
@@ -211,8 +218,10 @@ async def append(
     return Response(status_code=204, headers=tus.build_state_headers(state))
 
 
-@router.delete("/v1/uploads/{upload}", status_code=204, responses=problem_responses(412))
-def delete(upload: UploadPath, actor: Write, db: Db, store: ObjectStore) -> Response:
+@router.delete(
+    "/v1/uploads/{upload}", summary="Delete", status_code=204, responses=problem_responses(412)
+)
+def delete_upload(upload: UploadPath, actor: Write, db: Db, store: ObjectStore) -> Response:
     """Remove an upload and its received bytes."""
     uploads.delete_upload(db, store, actor, upload)
     return Response(status_code=204)

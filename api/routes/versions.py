@@ -59,16 +59,18 @@ def get_version(model: ModelPath, version: VersionPath, actor: Read, db: Db) -> 
     return json_answer(versions.get_version(db, actor, model, version))
 
 
-@router.patch("/v1/models/{model}/versions/{version}", response_model=VersionOut)
-def change(
+@router.patch("/v1/models/{model}/versions/{version}", summary="Change", response_model=VersionOut)
+def change_version_note(
     model: ModelPath, version: VersionPath, body: VersionPatch, actor: Write, db: Db
 ) -> Response:
     """Set the note of a version; nothing else of it can be changed."""
     return json_answer(versions.set_note(db, actor, model, version, body.note))
 
 
-@router.get("/v1/models/{model}/versions/{version}/results", response_model=ResultPage)
-def results(
+@router.get(
+    "/v1/models/{model}/versions/{version}/results", summary="Results", response_model=ResultPage
+)
+def list_version_results(
     model: ModelPath,
     version: VersionPath,
     actor: Read,
@@ -146,7 +148,7 @@ async def download_version(
         return await to_thread.run_sync(_request_export, service, actor, model, version, format)
     file = stored_file
     if file is None:
-        file = await service.export_work.run(actor.owner_id, build_export)
+        file = await service.export_work.run_in_turn(actor.owner_id, build_export)
     return await to_thread.run_sync(answer_file, file)
 
 
@@ -159,7 +161,7 @@ def _request_export(
         service.db, actor, model, version, format=format, max_open_jobs=max_open_jobs
     )
     if fresh:
-        service.bell.ring(job["id"])
+        service.bell.notify_workers(job["id"])
     return answer_queued(job)
 
 

@@ -28,11 +28,12 @@ DeliveryPath = Annotated[str, Path(description="Id of the delivery", max_length=
 
 @router.post(
     "/v1/webhooks",
+    summary="Create",
     status_code=201,
     response_model=NewWebhook,
     responses=problem_responses(404, 429),
 )
-def create(body: WebhookIn, actor: Write, db: Db, settings: Config) -> Response:
+def create_webhook(body: WebhookIn, actor: Write, db: Db, settings: Config) -> Response:
     """Register a URL to be notified of events; the signing secret is only in this response."""
     requested = webhooks.RequestedWebhook(body.url, body.events, body.model, body.format)
     hook = webhooks.create_webhook(db, settings, actor, requested)
@@ -45,14 +46,14 @@ def list_webhooks(actor: Read, db: Db, page: Page) -> Response:
     return json_answer(webhooks.list_webhooks(db, actor, limit=page.limit, cursor=page.cursor))
 
 
-@router.get("/v1/webhooks/{webhook}", response_model=WebhookOut)
-def read(webhook: WebhookPath, actor: Read, db: Db) -> Response:
+@router.get("/v1/webhooks/{webhook}", summary="Read", response_model=WebhookOut)
+def read_webhook(webhook: WebhookPath, actor: Read, db: Db) -> Response:
     """Return one webhook."""
     return json_answer(webhooks.read_webhook(db, actor, webhook))
 
 
-@router.patch("/v1/webhooks/{webhook}", response_model=WebhookOut)
-def change(
+@router.patch("/v1/webhooks/{webhook}", summary="Change", response_model=WebhookOut)
+def change_webhook(
     webhook: WebhookPath, body: WebhookPatch, actor: Write, db: Db, settings: Config
 ) -> Response:
     """Change address, format, events or model of a webhook; disable or enable it."""
@@ -60,8 +61,8 @@ def change(
     return json_answer(webhooks.change_webhook(db, settings, actor, webhook, patch))
 
 
-@router.delete("/v1/webhooks/{webhook}", status_code=204)
-def delete(webhook: WebhookPath, actor: Write, db: Db) -> Response:
+@router.delete("/v1/webhooks/{webhook}", summary="Delete", status_code=204)
+def delete_webhook(webhook: WebhookPath, actor: Write, db: Db) -> Response:
     """Remove a webhook with its deliveries."""
     webhooks.remove_webhook(db, actor, webhook)
     return Response(status_code=204)
@@ -69,17 +70,18 @@ def delete(webhook: WebhookPath, actor: Write, db: Db) -> Response:
 
 @router.post(
     "/v1/webhooks/{webhook}/test",
+    summary="Test",
     status_code=202,
     response_model=DeliveryDetail,
     responses=problem_responses(409, 429),
 )
-def test(webhook: WebhookPath, actor: Write, db: Db) -> Response:
+def send_test_event(webhook: WebhookPath, actor: Write, db: Db) -> Response:
     """Send a webhook.test event; GET the delivery to see its result."""
     return _answer_delivery(webhooks.send_test(db, actor, webhook))
 
 
-@router.post("/v1/webhooks/{webhook}/rotate", response_model=NewWebhook)
-def rotate(webhook: WebhookPath, actor: Write, db: Db, settings: Config) -> Response:
+@router.post("/v1/webhooks/{webhook}/rotate", summary="Rotate", response_model=NewWebhook)
+def rotate_secret(webhook: WebhookPath, actor: Write, db: Db, settings: Config) -> Response:
     """Create a new secret, only in this response; for a day deliveries are signed with the old one
     too.
     """
@@ -111,11 +113,12 @@ def read_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Read, db:
 
 @router.post(
     "/v1/webhooks/{webhook}/deliveries/{delivery}/redeliver",
+    summary="Redeliver",
     status_code=202,
     response_model=DeliveryDetail,
     responses=problem_responses(409, 429),
 )
-def redeliver(webhook: WebhookPath, delivery: DeliveryPath, actor: Write, db: Db) -> Response:
+def resend_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Write, db: Db) -> Response:
     """Send a delivery again at once, under the same id."""
     return _answer_delivery(webhook_deliveries.resend_delivery(db, actor, webhook, delivery))
 

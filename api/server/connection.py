@@ -97,7 +97,7 @@ class Connection(HttpToolsProtocol):
         self._delivery = Delivery(transport, self._limits.send_idle_s, self._limits.send_min_rate)
         descriptor = transport.get_extra_info("socket").fileno()
         try:
-            self._is_of_proxy = self._all.enter(
+            self._is_of_proxy = self._all.register_connection(
                 self, self.client[0] if self.client else None, descriptor
             )
         except TooManyConnections as error:
@@ -107,7 +107,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection's place and the requests counted for its clients."""
-        self._all.leave(self)
+        self._all.remove_connection(self)
         while self._clients:
             self._uncount_client(self._clients.popleft())
         super().connection_lost(exc)
@@ -120,7 +120,7 @@ class Connection(HttpToolsProtocol):
             self._throw_away(len(data))
             return
         # Only heads are limited: bytes that certainly belong to a body need no splitting.
-        if len(data) + self._fed <= self._most or len(data) <= self._body_left():
+        if len(data) + self._fed <= self._most or len(data) <= self.count_body_left():
             self._feed_parser(data)
             return
         remaining = memoryview(data)
@@ -156,7 +156,7 @@ class Connection(HttpToolsProtocol):
                     )
                 )
 
-    def _body_left(self) -> int:
+    def count_body_left(self) -> int:
         """Return the bytes still expected of a body with a declared length."""
         if self._in_head or self.cycle is None:
             return 0
@@ -332,7 +332,7 @@ class Connection(HttpToolsProtocol):
     def _write_final(self, words: bytes) -> None:
         """Write the final response of this connection, and close it once the client has read it."""
         self.transport.write(words)
-        if not self._all.may_stay(self) or not self.transport.can_write_eof():
+        if not self._all.can_stay(self) or not self.transport.can_write_eof():
             self.transport.close()
             return
         # Half-closed, so that the client sees the end while what it still sends is read.
@@ -350,17 +350,17 @@ class Connection(HttpToolsProtocol):
         # Something waits to be read only during a response, or while the connection is closing.
         elif self._until == math.inf or self.transport.is_closing():
             if self._delivery.is_stalled(now):
-                self._delivery.reset()
+                self._delivery.abort_connection()
         else:
-            self._delivery.pause()
+            self._delivery.pause_timing()
 
-    def gives_way(self) -> bool:
+    def abort_if_idle(self) -> bool:
         """Abort the connection unless a request is in progress; return True if aborted
         (`api.server.connections`).
         """
         if self._until == math.inf:
             return False
-        self._delivery.reset()
+        self._delivery.abort_connection()
         return True
 
     def _end_overdue(self) -> None:

@@ -38,7 +38,7 @@ class Watched(Protocol):
     def check_deadline(self, now: float) -> None:
         """Do what is due at this time of the event loop."""
 
-    def gives_way(self) -> bool:
+    def abort_if_idle(self) -> bool:
         """Abort the connection unless a request is in progress; return True if aborted."""
 
 
@@ -71,7 +71,9 @@ class Connections:
         self._told: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, connection: Watched, address: str | None, descriptor: int) -> bool:
+    def register_connection(
+        self, connection: Watched, address: str | None, descriptor: int
+    ) -> bool:
         """Register a new connection of the server.
 
         Args:
@@ -85,13 +87,15 @@ class Connections:
             TooManyConnections: the address has too many connections, or no place is free.
         """
         key = (
-            None if address is None or self.proxies.trusts(address) else derive_address_key(address)
+            None
+            if address is None or self.proxies.is_trusted_proxy(address)
+            else derive_address_key(address)
         )
         if key is not None:
             # Check the limit of the address first, so that it cannot displace idle connections of
             # others.
             self.count_address(key)
-        is_full = len(self._places) >= self.most and not self._made_room()
+        is_full = len(self._places) >= self.most and not self._make_room()
         if is_full or descriptor >= self._first_reserved:
             if key is not None:
                 self.uncount_address(key)
@@ -127,7 +131,7 @@ class Connections:
         if not self._by_address[key]:
             del self._by_address[key]
 
-    def may_stay(self, connection: Watched) -> bool:
+    def can_stay(self, connection: Watched) -> bool:
         """Keep a refused connection open until the client has read the reason; False if there is no
         room.
         """
@@ -139,20 +143,20 @@ class Connections:
         self._start_timer()
         return True
 
-    def leave(self, connection: Watched) -> None:
+    def remove_connection(self, connection: Watched) -> None:
         """Remove a closed connection from the counts."""
         self._leaving.discard(connection)
         key = self._places.pop(connection, None)
         if key is not None:
             self.uncount_address(key)
 
-    def _made_room(self) -> bool:
+    def _make_room(self) -> bool:
         # A dictionary keeps the order of insertion: the first that gives way is the oldest.
-        oldest = next((one for one in self._places if one.gives_way()), None)
+        oldest = next((one for one in self._places if one.abort_if_idle()), None)
         if oldest is None:
             return False
         self._report_limit("idle")
-        self.leave(oldest)
+        self.remove_connection(oldest)
         return True
 
     def _start_timer(self) -> None:

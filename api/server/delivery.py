@@ -68,11 +68,11 @@ class Delivery:
         self._at, self._waiting, self._taken = now, waiting, acknowledged
         return self._left_s <= 0
 
-    def pause(self) -> None:
+    def pause_timing(self) -> None:
         """Stop measuring while there is nothing to send."""
         self._at = None
 
-    def reset(self) -> None:
+    def abort_connection(self) -> None:
         """Abort the connection, and let the system discard what it still buffers for it."""
         with contextlib.suppress(OSError):
             # With a linger time of 0 the system sends RST and discards its buffer.

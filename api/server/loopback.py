@@ -16,7 +16,7 @@ def find_header(scope: Scope, name: bytes) -> str | None:
     return None
 
 
-def host_name(scope: Scope) -> str:
+def parse_host_name(scope: Scope) -> str:
     """Return the host in a request's Host header, without its port."""
     host = find_header(scope, b"host") or ""
     # Behind a closing bracket there is no port: the colons belong to an IPv6 address.
@@ -41,7 +41,7 @@ def require_loopback(scope: Scope) -> None:
     """
     server = scope.get("server") or ("", None)
     # The host name too: a page elsewhere can let its own name point to 127.0.0.1.
-    if not is_loopback(host_name(scope)) or not is_loopback(server[0]):
+    if not is_loopback(parse_host_name(scope)) or not is_loopback(server[0]):
         raise NotAllowed(
             "With PERENNIAL_AUTH=off the service answers only on a loopback address and host name"
             " (127.0.0.1, [::1] or localhost)."

@@ -30,7 +30,7 @@ class Proxies:
         parts = [part.strip() for part in trusted.split(",")]
         self._networks = [ipaddress.ip_network(part, strict=False) for part in parts if part]
 
-    def trusts(self, address: str) -> bool:
+    def is_trusted_proxy(self, address: str) -> bool:
         """Return True if the address belongs to a trusted proxy."""
         if not self._networks:
             return False
@@ -51,7 +51,7 @@ class Proxies:
         for _ in range(MAX_HOPS):
             remaining, _, hop = remaining.rpartition(",")
             address = _strip_port(hop.strip())
-            if address and not self.trusts(address):
+            if address and not self.is_trusted_proxy(address):
                 return address if _parse_address(address) is not None else address[:_LITERAL]
             if not remaining:
                 break

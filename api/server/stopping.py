@@ -18,7 +18,7 @@ class Stopping:
         self._event: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def listen(self) -> None:
+    def handle_signals(self) -> None:
         """Start handling signals; call it on the event loop, after the server has set its
         handlers.
         """
@@ -36,13 +36,13 @@ class Stopping:
         def set_and_forward(received: int, frame: FrameType | None) -> None:
             if self._loop is not None and not self._loop.is_closed():
                 # A signal handler interrupts the loop at any point, so it must not set the event.
-                self._loop.call_soon_threadsafe(self.set)
+                self._loop.call_soon_threadsafe(self.mark_stopping)
             if callable(before):
                 before(received, frame)
 
         signal.signal(number, set_and_forward)
 
-    def set(self) -> None:
+    def mark_stopping(self) -> None:
         """Mark the server as stopping."""
         if self._event is not None:
             self._event.set()
@@ -52,7 +52,7 @@ class Stopping:
         """True once the server is stopping."""
         return self._event is not None and self._event.is_set()
 
-    async def wait(self, seconds: float) -> bool:
+    async def wait_for_stop(self, seconds: float) -> bool:
         """Wait at most this many seconds; return True if the server is stopping."""
         assert self._event is not None
         try:

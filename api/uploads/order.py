@@ -77,7 +77,7 @@ class Order:
     catalogue: Catalogue
     is_here: bool = False
 
-    def precheck(self, length: int | None) -> None:
+    def refuse_by_length(self, length: int | None) -> None:
         """Refuse a batch that may not be sent, by its declared length."""
         settings = self.upload.settings
         # A mere validation stores nothing, and the bytes of a finished upload are already counted.

@@ -28,7 +28,7 @@ from core.learning.catalogue import build_catalogue
 from core.learning.networks import parse_architecture
 from core.learning.recipe import Recipe
 from core.packaged import packaged_base
-from core.recipe.code_version import code_version
+from core.recipe.code_version import compute_code_version
 from core.recipe.merge import merge_recipe
 from core.recipe.resolve import resolve_recipe
 
@@ -286,7 +286,7 @@ def _config(
         "form": files.form(images),
         "normalise": images.normalise.model_dump(mode="json") if images.normalise else None,
         "device": device,
-        "code": code_version(),
+        "code": compute_code_version(),
         "runner": _runner_version(),
         "torch": importlib.metadata.version("torch"),
     }

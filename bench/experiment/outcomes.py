@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.experiment.grid import Cell, Run
 from bench.experiment.runs import Store
-from core.statistics.matrix import Row, Stages, mean_defined
+from core.statistics.matrix import Row, Stages, average_defined
 
 
 @dataclass(frozen=True)
@@ -121,31 +121,31 @@ def _outcome(
     ]
     if readout == "data":
         best, own = (
-            joint.primary_accuracy(joint.last) if joint else None,
-            stages.primary_accuracy(last),
+            joint.compute_primary_accuracy(joint.last) if joint else None,
+            stages.compute_primary_accuracy(last),
         )
         gap = [None if best is None or own is None else best - own]
         joint = None
     else:
-        gap = stages.gap_to_joint(joint.by_stage()) if joint else []
+        gap = stages.compute_gap_to_joint(joint.by_stage()) if joint else []
     lag = (
-        stages.intransigence([joint.task_accuracy(k, k) for k in range(1, last + 1)])
+        stages.compute_intransigence([joint.get_task_accuracy(k, k) for k in range(1, last + 1)])
         if joint
         else []
     )
     figures: dict[str, float | None] = {
-        "acc": stages.task_mean(last),
-        "last": stages.primary_accuracy(last),
-        "average_incremental": mean_defined(stages.by_stage()),
-        "bwt": stages.backward_transfer(),
-        "forgetting": stages.mean_forgetting(last),
-        "learning_accuracy": stages.learning_accuracy(),
-        "update_norm": mean_defined(moved),
+        "acc": stages.compute_task_mean(last),
+        "last": stages.compute_primary_accuracy(last),
+        "average_incremental": average_defined(stages.by_stage()),
+        "bwt": stages.compute_backward_transfer(),
+        "forgetting": stages.compute_mean_forgetting(last),
+        "learning_accuracy": stages.compute_learning_accuracy(),
+        "update_norm": average_defined(moved),
         "gap_to_joint": gap[-1] if gap else None,
-        "intransigence": mean_defined(lag),
+        "intransigence": average_defined(lag),
         "source": source[-1] if source else None,
-        "seconds": mean_defined(stage["seconds"] for stage in record["stages"]),
-        "new_megabytes": mean_defined(stage["new_bytes"] / 1e6 for stage in record["stages"]),
+        "seconds": average_defined(stage["seconds"] for stage in record["stages"]),
+        "new_megabytes": average_defined(stage["new_bytes"] / 1e6 for stage in record["stages"]),
         "kept_images": float(record["stages"][-1]["kept_images"]),
     }
     if (
@@ -154,5 +154,7 @@ def _outcome(
         figures |= dict.fromkeys(("bwt", "forgetting", "update_norm"))
     if len(record["stages"]) < last:  # nothing is known of the stages before
         figures |= dict.fromkeys(("average_incremental", "learning_accuracy"))
-    matrix = [[stages.task_accuracy(i, j) for j in range(1, last + 1)] for i in range(1, last + 1)]
+    matrix = [
+        [stages.get_task_accuracy(i, j) for j in range(1, last + 1)] for i in range(1, last + 1)
+    ]
     return Outcome(run, readout, matrix, figures, stages.by_stage(), moved, source or None, record)

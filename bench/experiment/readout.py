@@ -52,12 +52,12 @@ def read_out(
     network.eval()
     rows = []
     for test in tests:
-        data = Dataset.read(test.file, test.classes)
+        data = Dataset.read_file(test.file, test.classes)
         head = test.number if network.scenario == "task" else None
         logits = _batched(
             data, inputs, lambda x, head=head: method.predict_logits(network, x, head)
         )
-        wanted = data.to_targets(network.classes_of(head))
+        wanted = data.to_targets(network.list_classes(head))
         own = wanted.unique()
         for protocol in protocols:
             within = protocol == "task" and head is None
@@ -75,7 +75,7 @@ def retention(network: Network, inputs: Inputs, old: Old) -> dict[str, Any]:
     As the source-task accuracy of Varno et al. 2020.
     """
     network.eval()
-    data = Dataset.read(old.test.file, old.test.classes)
+    data = Dataset.read_file(old.test.file, old.test.classes)
     part = load_tensors(old.head)
     weight, bias = (part[f"head.{name}"].to(inputs.device) for name in ("weight", "bias"))
     logits = _batched(data, inputs, lambda x: functional.linear(network.features(x), weight, bias))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from core.learning.data.augment import Augmentation, epoch_table
+from core.learning.data.augment import Augmentation, draw_epoch_table
 from core.learning.data.augment import _move_by_pixel as moved_by_pixel
 
 SIZES = ((28, 1), (32, 3), (64, 3), (96, 3), (224, 3))
@@ -43,7 +43,7 @@ def main() -> None:
 def measure(name: str, size: int, channels: int, batch: int, rounds: int) -> tuple[float, float]:
     """Median seconds of a batch: looked up pixel by pixel, and as it is done."""
     images = torch.randint(0, 256, (IMAGES, size, size, channels), dtype=torch.uint8)
-    table = epoch_table(0, 1, 0, IMAGES)[:batch, 1:]
+    table = draw_epoch_table(0, 1, 0, IMAGES)[:batch, 1:]
     index, augment = torch.randperm(IMAGES)[:batch], Augmentation(name, size)
 
     def pixel_by_pixel() -> Tensor:

@@ -25,10 +25,10 @@ from core.learning.curvature.curvature import Curvature
 from core.learning.curvature.estimate import CurvatureEstimator, Kind
 from core.learning.curvature.fisher import rademacher_cotangents
 from core.learning.curvature.layers import list_layer_names
-from core.learning.methods.squared_loss import squared_errors
+from core.learning.methods.squared_loss import compute_squared_errors
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.linear.linearised import LinearisedNetwork
-from core.learning.precision import autocast, place_network
+from core.learning.precision import place_network, use_precision
 
 CLASSES = 10
 GOAL = 1.70
@@ -45,7 +45,7 @@ class Subject:
         place_network(self.network, device)
         generator = torch.Generator().manual_seed(0)
         with torch.no_grad():
-            for p in (*self.network.displacement.parameters(), self.network.head_rows()):
+            for p in (*self.network.displacement.parameters(), self.network.get_head_rows()):
                 p.copy_(torch.randn(p.shape, generator=generator) * 0.01)
         self.device = device
         self.x = torch.randn(batch, 3, size, size, generator=generator).to(device)
@@ -70,8 +70,8 @@ class Subject:
             p.requires_grad_(False)
         for p in moving:
             p.requires_grad_(True)
-        with autocast(self.device):
-            loss = squared_errors(logits(self.x), self.y, 15.0).mean()
+        with use_precision(self.device):
+            loss = compute_squared_errors(logits(self.x), self.y, 15.0).mean()
         loss.backward()
 
     def estimate(self, kind: Kind) -> CurvatureEstimator:
@@ -79,9 +79,9 @@ class Subject:
         backbone = self.network.backbone
         layers = list_layer_names(backbone, [name for name, _ in backbone.named_parameters()])
         found = CurvatureEstimator(
-            backbone, self.network.frozen_logits, dict.fromkeys(layers, kind)
+            backbone, self.network.compute_frozen_logits, dict.fromkeys(layers, kind)
         )
-        found.add(
+        found.add_examples(
             self.x,
             lambda outputs: rademacher_cotangents(outputs, 1, torch.Generator().manual_seed(0)),
         )

@@ -24,12 +24,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from bench.methods.optimizer_step import time_work
-from core.learning.networks import HeadSpec, ImageSpec, build_network, meta_backbone
+from core.learning.networks import HeadSpec, ImageSpec, build_meta_backbone, build_network
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import Packed, packing_is_faster
 from core.learning.networks.dne.task_attention import TaskAttention
-from core.learning.networks.growing import Classifier, OlderFeatures, blockwise_linear
-from core.learning.precision import autocast, place_network
+from core.learning.networks.growing import Classifier, OlderFeatures, apply_blockwise_linear
+from core.learning.precision import place_network, use_precision
 
 PER_TASK = 10
 
@@ -54,7 +54,7 @@ def build_chain(tasks: int, heads: int) -> tuple[ExpandedNetwork, list[Classifie
     for task in range(2, tasks + 1):
         network.schedule_expert(heads)
         names = [f"{task}-{c}" for c in range(PER_TASK)]
-        network.grow(task, names, "default", torch.Generator().manual_seed(task))
+        network.add_task_classes(task, names, "default", torch.Generator().manual_seed(task))
         classifiers.append(copy.deepcopy(network.head))
     return network.eval(), classifiers
 
@@ -75,9 +75,9 @@ class Step:
         self.network, self.x = network, x
         self.y = torch.arange(len(x), device=x.device) % len(network.classes)
         self.before = before
-        with autocast(x.device):
-            self.packed = network.packed()
-        moving = network.trainable_names(5)
+        with use_precision(x.device):
+            self.packed = network.use_packed_experts()
+        moving = network.list_trainable_names(5)
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name in moving)
         self.previous = copy.deepcopy(network).requires_grad_(False)
@@ -85,17 +85,17 @@ class Step:
 
     def older(self, packed: Packed | None) -> OlderFeatures:
         """What the newest expert and the teacher read."""
-        with autocast(self.x.device):
+        with use_precision(self.x.device):
             return self.network.forward_older(self.x, packed)
 
     def shared(self) -> None:
         """The pass through older experts once, for teacher and student."""
         old = self.older(self.packed if packing_is_faster(self.x.device) else None)
-        with autocast(self.x.device):
+        with use_precision(self.x.device):
             newest = self.network.forward_newest(old, self.x)
             with torch.no_grad():
                 before = self.before
-                teacher = blockwise_linear(
+                teacher = apply_blockwise_linear(
                     torch.cat(old.features, 1), before.weight, before.bias, before.widths
                 )
             self._learn(torch.cat([*old.features, newest], 1), newest, teacher)
@@ -104,7 +104,7 @@ class Step:
         """A pass for the student and one for the teacher, keys projected."""
         with (
             mock.patch.object(TaskAttention, "forward", compute_naive_attention),
-            autocast(self.x.device),
+            use_precision(self.x.device),
         ):
             features = self.network.features(self.x)
             with torch.no_grad():
@@ -136,7 +136,7 @@ def main() -> None:
     options = parser.parse_args()
     device = torch.device(options.device)
     rival = sum(
-        p.nbytes for p in meta_backbone({"name": "resnet18"}, ImageSpec(32, 3)).parameters()
+        p.nbytes for p in build_meta_backbone({"name": "resnet18"}, ImageSpec(32, 3)).parameters()
     )
     for heads in options.heads:
         network, classifiers = build_chain(options.tasks, heads)
@@ -167,8 +167,8 @@ def main() -> None:
 
 def _answers(network: ExpandedNetwork, classifiers: list[Classifier], x: Tensor):  # type: ignore[no-untyped-def]
     def answer(known: list[Classifier]) -> None:
-        with torch.inference_mode(), autocast(x.device):
-            network.logits_of_versions(x, known)
+        with torch.inference_mode(), use_precision(x.device):
+            network.compute_version_logits(x, known)
 
     return lambda: answer(classifiers), lambda: answer(classifiers[-1:])
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from core.learning.curvature.fisher import Kind, diagonal_fisher
+from core.learning.curvature.fisher import Kind, estimate_diagonal_fisher
 from core.learning.curvature.per_sample import CHUNK
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 
@@ -68,7 +68,7 @@ def compute_by_product(network: Network, x: Tensor, kind: Kind) -> dict[str, Ten
     y = torch.zeros(len(x), dtype=torch.int64)
     names = [name for name, _ in network.named_parameters()]
     examples = zip(x.split(CHUNK), y.split(CHUNK), strict=True)
-    return diagonal_fisher(
+    return estimate_diagonal_fisher(
         network, network, names, examples, kind=kind, generator=torch.Generator().manual_seed(0)
     )
 

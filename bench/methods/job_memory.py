@@ -93,14 +93,14 @@ def _task(folder: Path, number: int, size: int) -> Json:
 
 
 def _run(zygote: Zygote, spec: Path) -> tuple[int, str]:
-    child = zygote.spawn(spec)
+    child = zygote.fork_child(spec)
     start, peak = read_resident_bytes(child.pid) or 0, 0
     last: JobEvent | None = None
     while not child.ended:
-        for event in child.events(0.01):
+        for event in child.read_events(0.01):
             last = event
         peak = max(peak, read_resident_bytes(child.pid) or 0)
-    child.finish()
+    child.wait_for_end()
     if not isinstance(last, DoneEvent):
         raise RuntimeError(f"the job ended with {last}")
     return peak - start, str(last.path)
@@ -139,7 +139,7 @@ def main() -> None:
                     row = (network, method, f"{peak / 1e6:.0f}", f"{estimate / 1e6:.0f}")
                     print(f"| {' | '.join(row)} | {estimate / peak:.1f} |", flush=True)
     finally:
-        zygote.close()
+        zygote.end_zygote()
 
 
 if __name__ == "__main__":

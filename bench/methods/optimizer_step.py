@@ -21,8 +21,8 @@ from torch.nn import functional
 
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.optimizers.build import NamedOptimizer
-from core.learning.optimizers.olor import Anchored, layer_iotas
-from core.learning.precision import autocast, place_network
+from core.learning.optimizers.olor import Anchored, compute_layer_iotas
+from core.learning.precision import place_network, use_precision
 from core.learning.recipe import OlorRecipe, OptimizerRecipe
 
 WARM = 3
@@ -79,7 +79,7 @@ def measure(
     def backward() -> None:
         for parameter in parameters.values():
             parameter.grad = None
-        with autocast(device):
+        with use_precision(device):
             loss = functional.cross_entropy(network(x), y)
         loss.backward()
 
@@ -101,7 +101,9 @@ def list_anchors(network: Network) -> list[Anchored]:
     less.
     """
     parameters = dict(network.named_parameters())
-    found = layer_iotas(list(parameters), network.backbone.layer_prefixes, OlorRecipe(iota2=0.001))
+    found = compute_layer_iotas(
+        list(parameters), network.backbone.layer_prefixes, OlorRecipe(iota2=0.001)
+    )
     return [
         Anchored(parameters[name], parameters[name].detach().clone(), iota)
         for name, iota in found.items()

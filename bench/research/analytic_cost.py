@@ -68,8 +68,8 @@ def time_sums(
 
     def add() -> Sums:
         h = append_ones(features) if drawn is None else project_features(features, drawn)
-        sums = Sums.zero(h.shape[1], classes)
-        sums.add(h, labels)
+        sums = Sums.make_empty(h.shape[1], classes)
+        sums.add_examples(h, labels)
         return sums
 
     sums, added = time_call(add)
@@ -87,9 +87,9 @@ def time_sums(
 def time_large_solve() -> None:
     """The solve of many columns and classes."""
     labels = torch.arange(3 * LARGE) % LARGE_CLASSES
-    sums = Sums.zero(LARGE, LARGE_CLASSES)
+    sums = Sums.make_empty(LARGE, LARGE_CLASSES)
     for part in labels.split(BATCH):  # few at once: what the solve takes is to be the peak
-        sums.add(append_ones(torch.randn(len(part), LARGE - 1)), part)
+        sums.add_examples(append_ones(torch.randn(len(part), LARGE - 1)), part)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     _, chosen = time_call(lambda: ridge.choose_strength(sums))
     above = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (8 * LARGE**2)

@@ -31,9 +31,9 @@ from core.contract.figures import Calibration
 from core.learning.analytic import discriminant
 from core.learning.analytic.sums import Sums
 from core.learning.evaluation.calibration.error import (
+    build_precision_curve,
     compute_calibration_error,
     measure_calibration,
-    precision_curve,
 )
 from core.learning.evaluation.calibration.held_out import Logits
 from core.learning.evaluation.calibration.temperature import fit_temperature
@@ -208,7 +208,9 @@ def split_often(said: Said, promise: float) -> tuple[list[float], list[float]]:
         order = torch.randperm(len(said.targets), generator=torch.Generator().manual_seed(seed))
         mine, other = (said.some(rows) for rows in order.tensor_split(2))
         temperature = mine.temperature
-        threshold = choose_threshold(precision_curve(*mine.answers(temperature)), promise).threshold
+        threshold = choose_threshold(
+            build_precision_curve(*mine.answers(temperature)), promise
+        ).threshold
         if threshold is None:
             continue
         probabilities, right = other.answers(temperature)
@@ -260,11 +262,13 @@ def make_confidence_score(scores: Scores, temperature: float) -> Callable[[Tenso
 
 def make_distance_score(h: Tensor, labels: Tensor, classes: int) -> Callable[[Tensor], Tensor]:
     """Return what gives minus the squared Mahalanobis distance to the nearest class mean."""
-    sums = Sums.zero(h.shape[1], classes)
-    sums.add(h, labels)
-    sigma = discriminant.shared_covariance(sums)
-    sigma = discriminant.shrink_covariance(sigma, discriminant.oas_shrinkage(sigma, sums.examples))
-    inverse, means = torch.linalg.inv(sigma), discriminant.class_means(sums)
+    sums = Sums.make_empty(h.shape[1], classes)
+    sums.add_examples(h, labels)
+    sigma = discriminant.compute_shared_covariance(sums)
+    sigma = discriminant.shrink_covariance(
+        sigma, discriminant.compute_oas_shrinkage(sigma, sums.examples)
+    )
+    inverse, means = torch.linalg.inv(sigma), discriminant.compute_class_means(sums)
 
     def near(features: Tensor) -> Tensor:
         found = []

@@ -244,8 +244,8 @@ def fit_ridge(
     def widen(features: Tensor) -> Tensor:
         return append_ones(features) if drawn is None else project_features(features, drawn)
 
-    sums = Sums.zero(columns or h.shape[1] + 1, classes)
-    sums.add(widen(h), labels)
+    sums = Sums.make_empty(columns or h.shape[1] + 1, classes)
+    sums.add_examples(widen(h), labels)
     if balanced:
         strength = balance.LeftOut(sums, widen(h).double(), labels).choose_strength(
             balance.balance_sums(sums)
@@ -258,8 +258,8 @@ def fit_ridge(
 
 def fit_discriminant(h: Tensor, labels: Tensor, classes: int) -> Scores:
     """Fit one Gaussian a class with a common covariance."""
-    sums = Sums.zero(h.shape[1], classes)
-    sums.add(h, labels)
+    sums = Sums.make_empty(h.shape[1], classes)
+    sums.add_examples(h, labels)
     linear = discriminant.solve_classifier(
         sums, share=discriminant.LeftOut(sums, h.double(), labels).choose_share()
     )
@@ -270,14 +270,19 @@ def fit_own_covariances(h: Tensor, labels: Tensor, classes: int) -> Scores:
     """Fit a covariance for each class, half of it the common one (FeCAM, Goswami et al. 2023, arXiv
     2309.14062).
     """
-    sums = Sums.zero(h.shape[1], classes)
-    sums.add(h, labels)
-    mu, common = discriminant.class_means(sums), discriminant.shared_covariance(sums)
+    sums = Sums.make_empty(h.shape[1], classes)
+    sums.add_examples(h, labels)
+    mu, common = (
+        discriminant.compute_class_means(sums),
+        discriminant.compute_shared_covariance(sums),
+    )
     inverses = []
     for c in range(classes):
         own = h[labels == c].double() - mu[c]
         sigma = (own.T @ own / max(len(own) - 1, 1) + common) / 2
-        sigma = discriminant.shrink_covariance(sigma, discriminant.oas_shrinkage(sigma, len(own)))
+        sigma = discriminant.shrink_covariance(
+            sigma, discriminant.compute_oas_shrinkage(sigma, len(own))
+        )
         scale = sigma.diagonal().sqrt()
         inverses.append(torch.linalg.inv(sigma / scale[:, None] / scale) / scale[:, None] / scale)
 
@@ -295,16 +300,18 @@ def choose_auto(h: Tensor, labels: Tensor, classes: int, current: str | None = N
 
     current: the head of the version before; None for a first one.
     """
-    plain, sums = Sums.zero(h.shape[1], classes), Sums.zero(h.shape[1] + 1, classes)
-    plain.add(h, labels)
-    sums.add(append_ones(h), labels)
+    plain, sums = Sums.make_empty(h.shape[1], classes), Sums.make_empty(h.shape[1] + 1, classes)
+    plain.add_examples(h, labels)
+    sums.add_examples(append_ones(h), labels)
     strength = balance.LeftOut(sums, append_ones(h).double(), labels).choose_strength(
         balance.balance_sums(sums)
     )
     share = discriminant.LeftOut(plain, h.double(), labels).choose_share()
     scores = {
-        "lda": discriminant.LeftOut(plain, h.double(), labels).score(share),
-        "balanced ridge": balance.LeftOut(sums, append_ones(h).double(), labels).score(strength),
+        "lda": discriminant.LeftOut(plain, h.double(), labels).compute_scores(share),
+        "balanced ridge": balance.LeftOut(sums, append_ones(h).double(), labels).compute_scores(
+            strength
+        ),
     }
     return choice.choose_head(scores, labels, current).head
 

@@ -38,7 +38,7 @@ from core.ingest.limits import Limits
 from core.ingest.sniff import detect_format
 from core.learning.catalogue import build_catalogue
 from core.learning.evaluation.probe import compute_features
-from core.learning.networks import HeadSpec, ImageSpec, empty_network
+from core.learning.networks import HeadSpec, ImageSpec, build_empty_network
 from core.learning.precision import Inputs
 from core.learning.reports.data_findings import SUSPECTS
 from core.learning.reports.shift import Labelled, compare_samples, measure_light
@@ -292,7 +292,7 @@ def _measure_images(images: Images) -> Labelled:
 
 def _features(images: Images) -> Tensor:
     known = packaged_base.load_description()
-    network = empty_network(known.architecture, ImageSpec(SIZE, 3), "class", HeadSpec())
+    network = build_empty_network(known.architecture, ImageSpec(SIZE, 3), "class", HeadSpec())
     network.backbone.load_base(load(packaged_base.load_weights(3)))
     return compute_features(
         network, torch.from_numpy(images), Inputs(known.normalise, 3, torch.device("cpu"))
@@ -335,7 +335,10 @@ def _all_pairs(hashes: np.ndarray) -> int:
     """Near pairs, by comparing all."""
     total = 0
     for at in range(0, len(hashes), 500):
-        close = near.hamming_distances(hashes[at : at + 500, None], hashes[None]) <= near.MOST_BITS
+        close = (
+            near.compute_hamming_distances(hashes[at : at + 500, None], hashes[None])
+            <= near.MOST_BITS
+        )
         total += int(np.triu(close, at + 1).sum())
     return total
 

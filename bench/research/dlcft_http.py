@@ -146,7 +146,9 @@ def main() -> None:
 def train_base(mnist: Mnist, architecture: Json) -> tuple[Network, float]:
     """A network that has learned the digits of the base, and its accuracy on their test images."""
     network = build_network(architecture, ImageSpec(SIZE, 1), "class", seed=0)
-    network.grow(1, [str(c) for c in OF_BASE], "default", torch.Generator().manual_seed(0))
+    network.add_task_classes(
+        1, [str(c) for c in OF_BASE], "default", torch.Generator().manual_seed(0)
+    )
     replace_relu(network.backbone, SLOPE)
     x, y = _tensors(*mnist.train, limit=6000)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)

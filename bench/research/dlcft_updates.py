@@ -248,7 +248,7 @@ def predict_sample(
     network: Network, method: Method, inputs: Inputs, path: Path, classes: list[str], count: int
 ) -> Said:
     """What the network says of `count` images of a file, always the same."""
-    data = Dataset.read(path, classes)
+    data = Dataset.read_file(path, classes)
     rows = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:count]
     logits = [
         method.predict_logits(network, inputs(images), None).cpu()
@@ -264,7 +264,9 @@ def read_forecast_terms(parent: Json, parts: list[Json], result: Json) -> Terms 
     section = Section()
     old, new = _tensors(parent["parts"]), _tensors(parts)
     kept = _tensors([part for part in parent["parts"] if part["type"] == "curvature"])
-    section.load(kept, parent["manifest"]["method"]["state"]["curvature"], torch.device("cpu"))
+    section.load_content(
+        kept, parent["manifest"]["method"]["state"]["curvature"], torch.device("cpu")
+    )
     memory = CurvatureMemory(section)
     moved = {
         n: t - old[n]

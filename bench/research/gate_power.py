@@ -37,13 +37,13 @@ from core.ingest.dataset import open_dataset
 from core.learning.analytic import discriminant, ridge
 from core.learning.analytic.linear import append_ones
 from core.learning.analytic.sums import Sums
-from core.learning.networks import ImageSpec, empty_network
+from core.learning.networks import ImageSpec, build_empty_network
 from core.learning.networks.network import HeadSpec
 from core.learning.precision import Inputs, place_network
 from core.lineage.checks import CHECKS, NEW_GATE, check_losses
 from core.packaged import imagenet_base, packaged_base
 from core.statistics.flips import mcnemar_worse
-from core.statistics.power import detection_probability
+from core.statistics.power import compute_detection_probability
 
 LOSS = 0.10
 GAINS = (0.0, 0.02, 0.05)
@@ -65,24 +65,19 @@ class Stream:
     train_per_class: int
 
 
+CIFAR = Images(path="cifar100", train_per_class=100, test_per_class=50)
 STREAMS = (
     Stream("digits", Images(path="bundled/digits", channels=1), 2, 40),
     Stream("MNIST", Images(path="mnist", pad=2, train_per_class=200, test_per_class=100), 2, 40),
-    Stream(
-        "CIFAR-100, by 5", Images(path="cifar100", train_per_class=100, test_per_class=50), 5, 25
-    ),
-    Stream(
-        "CIFAR-100, by 10", Images(path="cifar100", train_per_class=100, test_per_class=50), 10, 50
-    ),
+    Stream("CIFAR-100, by 5", CIFAR, 5, 25),
+    Stream("CIFAR-100, by 10", CIFAR, 10, 50),
     Stream(
         "CIFAR-100, classes 60 to 79",
         Images(path="cifar100", classes="60-79", train_per_class=100, test_per_class=50),
         5,
         25,
     ),
-    Stream(
-        "CIFAR-100, by 1", Images(path="cifar100", train_per_class=100, test_per_class=50), 1, 50
-    ),
+    Stream("CIFAR-100, by 1", CIFAR, 1, 50),
 )
 MOST_CLASSES = {"CIFAR-100, by 10": 60, "CIFAR-100, by 5": 40, "CIFAR-100, by 1": 20}
 ALARMED = ("digits", "MNIST", "CIFAR-100, by 5")
@@ -142,7 +137,7 @@ def _print_power() -> None:
     )
     for images in HELD_OUT:
         shares = [
-            detection_probability(images, LOSS, gain, NEW_GATE["forgotten"] or 0.0)
+            compute_detection_probability(images, LOSS, gain, NEW_GATE["forgotten"] or 0.0)
             for gain in GAINS
         ]
         print(f"| {images} | " + " | ".join(f"{share:.3f}" for share in shares) + " |", flush=True)
@@ -190,7 +185,7 @@ def _extract(files: Files, images: Images) -> Features:
     channels = files.form(images)["channels"]
     base = packaged_base.load_description()
     form = ImageSpec(files.form(images)["size"], channels)
-    network = empty_network(base.architecture, form, "class", HeadSpec())
+    network = build_empty_network(base.architecture, form, "class", HeadSpec())
     network.backbone.load_base(load(packaged_base.load_weights(channels)))
     device = torch.device("cpu")
     place_network(network, device)
@@ -227,7 +222,7 @@ def _learn_ridge(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tupl
 
 
 def _learn_lda(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
-    head = discriminant.solve_classifier(_sums(h, labels, classes).without_last())
+    head = discriminant.solve_classifier(_sums(h, labels, classes).drop_last_feature())
     return lambda features: head(features[:, :-1]), "lda"
 
 
@@ -242,8 +237,8 @@ AUTO: dict[str, Learn] = {"auto": _learn_auto}
 
 
 def _sums(features: Tensor, labels: Tensor, classes: int) -> Sums:
-    sums = Sums.zero(features.shape[1], classes)
-    sums.add(features, labels)
+    sums = Sums.make_empty(features.shape[1], classes)
+    sums.add_examples(features, labels)
     return sums
 
 
@@ -374,14 +369,8 @@ def _judge(
         forgotten.append((task.truth, right, right & ~kept, kept & ~right))
         lost.append((task.truth, right, right & ~now, now & ~right))
         confused.append((task.truth, right, right & task.is_new, now & ~right))
-    nothing = {
-        "against": 1,
-        "images": 0,
-        "negative": 0,
-        "positive": 0,
-        "classes": [],
-        "pictures": [],
-    }
+    counts = dict.fromkeys(("images", "negative", "positive"), 0)
+    nothing = {"against": 1, **counts, "classes": [], "pictures": []}
     missing: LossCount = {**nothing, "missing": "not part of this"}  # type: ignore[typeddict-item]
     drifts = sorted(drifts, key=lambda one: mcnemar_worse(one["negative"], one["positive"]))
     drifted: DriftCount = {

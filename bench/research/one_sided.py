@@ -308,7 +308,7 @@ class Start:
         known = self._known if self._is_frozen else None
         learning = Job(complete_spec(spec), lambda event: None, NoControl(), judge, inputs=known)
         with learning.numerics.apply_flags():
-            learning.run()
+            learning.run_phases()
         return self._read_version(out / "result", number, kept)
 
     def _measure_accuracy(self, network: Network, method: Method, inputs: Inputs) -> float:
@@ -365,7 +365,7 @@ class Start:
             self._computed |= dict(zip(missing, rows, strict=True))
             save_tensors(self._computed, self._features)
         pixels = torch.stack([self._decode(image) for image in new.values()])
-        self._known.add(pixels, torch.stack([self._computed[key] for key in new]))
+        self._known.add_features(pixels, torch.stack([self._computed[key] for key in new]))
 
     def _decode(self, content: bytes) -> Tensor:
         """uint8 [S, S, 3]."""

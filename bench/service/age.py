@@ -81,7 +81,7 @@ class CountedStore:
             self.counts[name] += 1
         return operation
 
-    def local_path(self, _key: str) -> Path | None:
+    def get_local_path(self, _key: str) -> Path | None:
         """As of S3: none."""
         return None
 
@@ -106,7 +106,7 @@ class Stream:
         self._worker = Worker(settings, ring=lambda _job: None)
         self._store = CountedStore(self._worker.store)
         self._worker.store = self._store  # type: ignore[assignment]
-        self._worker.start()
+        self._worker.prepare_worker()
         self._scenario, self._side = scenario, side
         model = {
             "name": "aging",
@@ -145,7 +145,7 @@ class Stream:
         self._store.counts.clear()
         cpu, own, begin = _cpu(zygote), _cpu(here), time.perf_counter()
         with _counted_statements() as counted:
-            self._worker.work(lambda: False)
+            self._worker.run_jobs(lambda: False)
         seconds = time.perf_counter() - begin
         used, own_used = _cpu(zygote) - cpu, _cpu(here) - own
         with self._db.read() as session:
@@ -168,7 +168,7 @@ class Stream:
 
     def close(self) -> None:
         """End worker and API."""
-        self._worker.close()
+        self._worker.close_worker()
         self._client.__exit__(None, None, None)
         self._db.close()
 

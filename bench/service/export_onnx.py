@@ -29,7 +29,7 @@ from bench.service.exported_networks import CHANNELS, MORE, QUICK, Case
 from core.learning.export import graph
 from core.learning.export.check import compare_graph
 from core.learning.export.graph import ExportFailed
-from core.learning.torchvision_import import torchvision_models
+from core.learning.torchvision_import import import_torchvision_models
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def main() -> None:
         print("\n".join(_table(done)))
         return
     torch.set_num_threads(1)
-    torchvision_models()  # importable beside a CPU build of torch
+    import_torchvision_models()  # importable beside a CPU build of torch
     end = time.monotonic() + arguments.seconds
     wanted = {**QUICK, **MORE, **list_cells()}
     left = [name for name in wanted if name not in done and arguments.only in name]

@@ -80,7 +80,7 @@ def build_method(
     """A method with what it reads to answer."""
     kind = registry.get_method(name)
     made = kind(kind.Hyper.model_validate(hyper), State())
-    made.state.load(state or {}, {}, torch.device("cpu"))
+    made.state.load_content(state or {}, {}, torch.device("cpu"))
     return made
 
 
@@ -134,12 +134,12 @@ def _solved(head: str, h: Tensor, labels: Tensor, *, ones: bool) -> tuple[Linear
     ridge has a bias.
     """
     columns = append_ones(h) if ones and head == "ridge" else h
-    sums = Sums.zero(columns.shape[1], len(CLASSES))
-    sums.add(columns, labels)
+    sums = Sums.make_empty(columns.shape[1], len(CLASSES))
+    sums.add_examples(columns, labels)
     if head == "lda":
         return discriminant.solve_classifier(sums), {}
     if head == "ncm":
-        means = functional.normalize(discriminant.class_means(sums)) / COSINE_TEMPERATURE
+        means = functional.normalize(discriminant.compute_class_means(sums)) / COSINE_TEMPERATURE
         return Linear(means, means.new_zeros(len(means))), {}
     strength, weight = ridge.choose_strength(sums)
     cool = fit_temperature(
@@ -165,7 +165,7 @@ def build_prompts(
         for task, name in (
             ((1, "fox"), (2, "gnu")) if scenario == "class" else ((1, "yak"), (2, "owl"))
         ):
-            built.grow(task, [name], "default", torch.Generator().manual_seed(task))
+            built.add_task_classes(task, [name], "default", torch.Generator().manual_seed(task))
         return built, build_method("finetune")
 
     return Case(size, build)
@@ -204,7 +204,9 @@ def build_experts(family: type[GrowingNetwork], architecture: Mapping[str, Any],
         draw = torch.Generator().manual_seed(1)
         for task, width in ((2, 2), (3, 1)):
             built.schedule_expert(width)
-            built.grow(task, [f"new {task}"], "default", torch.Generator().manual_seed(task))
+            built.add_task_classes(
+                task, [f"new {task}"], "default", torch.Generator().manual_seed(task)
+            )
         built.auxiliary = None
         with torch.no_grad():
             for parameter in built.parameters():

@@ -61,7 +61,7 @@ def main() -> int:
         db = Database(given.database or f"sqlite:///{folder}/perennial.db")
         upgrade_schema(db)
         store = FolderStore(Path(folder) / "store")
-        store.prepare()
+        store.create_root()
         wrong = _uploads(db, store, given.uploads, given.calls) + _jobs(db, given.jobs, given.calls)
         db.close()
     return 1 if wrong else 0

@@ -161,7 +161,7 @@ def _publish(db: Database, settings: Settings, ends: list[int]) -> None:
     """Median time of publishing on models with so many versions, in turn; on the last also with as
     few cells as on the first."""
     store = open_store(settings)
-    store.prepare()
+    store.create_root()
     cases = [(size, 10**6) for size in ends] + [(ends[-1], ends[0] + 1)]
     taken: list[list[float]] = [[] for _ in cases]
     last = {size: size for size in ends}

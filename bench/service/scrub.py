@@ -95,7 +95,7 @@ class _Scrubbing:
         db, store = Database(self._settings.resolved_database_url), open_store(self._settings)
         before = _scrubbed(db)
         while not self._end.is_set():
-            Scrubber(db, store, self._settings, "bench", self._end.wait).round()
+            Scrubber(db, store, self._settings, "bench", self._end.wait).check_next_objects()
         self.bytes, self.cpu_s = _scrubbed(db) - before, time.thread_time()
         db.close()
 

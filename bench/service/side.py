@@ -78,7 +78,7 @@ def side_of(folder: Path, server: str, name: str, size: Size) -> Side:
         print(f"filling {name}: {size.rows:,} tasks")
         fill(db, size)
         store = open_store(settings)
-        store.prepare()
+        store.create_root()
         add_files(db, store, settings, size)
     side = Side(size, settings)
     nobody = Actor("", None, "admin")

@@ -26,7 +26,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from bench.service.age import Stream
-from core.learning.timm_import import timm_models
+from core.learning.timm_import import import_timm_models
 from core.packaged import imagenet_base
 
 SIDE, BATCH, UPDATES, GOAL = 224, 32, 10, 1.2
@@ -90,7 +90,7 @@ def _pack(photos: Sequence[Photo]) -> bytes:
 def _time_pass(photos: Sequence[Photo]) -> float:
     """Return CPU seconds of decoding photos and passing them through the base's network."""
     backbone = (
-        timm_models()
+        import_timm_models()
         .create_model(imagenet_base.MODEL, num_classes=0)
         .eval()
         .to(memory_format=torch.channels_last)

@@ -50,7 +50,7 @@ class Meter:
         self._most, self._patience_s, self._began = most_bytes, patience_s, time.monotonic()
         self._bytes = 0
 
-    def add(self, size: int, packed: int) -> None:
+    def count_bytes(self, size: int, packed: int) -> None:
         """Count received bytes.
 
         Args:

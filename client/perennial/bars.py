@@ -187,10 +187,12 @@ def _is_notebook() -> bool:
 
 
 def _bytes_in_notebook(title: str) -> Progress:
-    from perennial.notebook import LiveHtml, bar_of_bytes
+    from perennial.notebook import LiveHtml, render_transfer_bar
 
     place = LiveHtml()
-    return lambda done, total: place.show(bar_of_bytes(title, done, total), is_last=done == total)
+    return lambda done, total: place.show(
+        render_transfer_bar(title, done, total), is_last=done == total
+    )
 
 
 def _job_in_notebook() -> Callable[[Job], None]:

@@ -98,7 +98,7 @@ class LiveHtml:
             self._handle.update(rendered)
 
 
-def bar_of_bytes(title: str, done: int, total: int | None) -> str:
+def render_transfer_bar(title: str, done: int, total: int | None) -> str:
     """Return the HTML bar of a transfer, in bytes."""
     amount = f"{_format_bytes(done)} of {_format_bytes(total)}" if total else _format_bytes(done)
     bar = _render_bar(done / total if total else 0.0, _GOOD)

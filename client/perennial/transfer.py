@@ -281,7 +281,7 @@ class UploadMemory:
             platformdirs.user_cache_path("perennial", appauthor=False) / "uploads" / f"{name}.json"
         )
 
-    def load(self) -> str | None:
+    def read_path(self) -> str | None:
         """Return the upload's path that an earlier run stored, or None."""
         try:
             # The caller checks the location, since another program may have written the file.
@@ -290,13 +290,13 @@ class UploadMemory:
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
-    def save(self, location: str) -> None:
+    def store_path(self, location: str) -> None:
         """Store the upload's path; if that fails, other runs cannot resume the upload."""
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file.write_text(json.dumps({"location": location}))
 
-    def forget(self) -> None:
+    def remove_record(self) -> None:
         """Remove the record, because the batch is submitted or refused, or the upload is gone."""
         with contextlib.suppress(OSError):
             self._file.unlink(missing_ok=True)

@@ -35,7 +35,7 @@ from core.files.safetensors_header import (
 from core.ids import new_id
 from core.lineage import words
 from core.recipe.architecture import complete_architecture as complete
-from core.recipe.base_images import BaseConfig, images_of_base
+from core.recipe.base_images import BaseConfig, read_base_images
 from core.recipe.images import Images, resolve_images
 from core.requests import idempotency
 from core.requests.actor import Actor
@@ -108,7 +108,7 @@ def parse_architecture(
             fields=[{"field": "config.size", "message": "not that of image_size"}],
         )
     asked_image: AskedImage = {"size": size or config.size or 0, "channels": channels or 0}
-    images = images_of_base(resolve_images(catalogue, requested, asked_image), config)
+    images = read_base_images(resolve_images(catalogue, requested, asked_image), config)
     # A base belongs to no scenario, and the check needs one.
     return complete(catalogue, "class", requested, images.image), images
 

@@ -159,7 +159,7 @@ def add_version_or_job(
         return
     # The ImageNet base comes from an installed package, so it needs no Hub.
     if not terms.hub and weights.repository != imagenet_base.NAME:
-        raise _make_base_error(_by_hand(model, weights))
+        raise _make_base_error(_explain_upload_by_hand(model, weights))
     job = build_job_without_task(model, Kind.FETCH, {}, recipe, now)
     session.add(job)
     model.base_job = job.id
@@ -202,7 +202,7 @@ def find_failed_jobs(session: Session, models: Sequence[Model]) -> dict[str, Job
     return {jobs[job.id]: job for job in session.scalars(query)}
 
 
-def _by_hand(model: Model, weights: Pretrained) -> str:
+def _explain_upload_by_hand(model: Model, weights: Pretrained) -> str:
     """Return the instructions for uploading the weights by hand."""
     query = urlencode(
         {

@@ -159,7 +159,7 @@ def flips_to_json(counts: Flips) -> answers.Flips:
         **_counts_to_json(counts),
         "nfr": counts.nfr,
         "nfr_interval": None if interval is None else list(interval),
-        "mcnemar_p": flips.mcnemar_p_value(counts.negative, counts.positive),
+        "mcnemar_p": flips.compute_mcnemar_p(counts.negative, counts.positive),
     }
 
 

@@ -347,17 +347,17 @@ def _build_left_out(
 def _explain_missing(model: Model, version: int, task: int) -> str:
     """Say why a version has no stored predictions on a task, and what to do."""
     sentence = (
-        f"Version {version} has no answers on task {task}: it was measured before answers "
-        f"were kept."
+        f"Version {version} has no predictions on task {task}: it was measured before "
+        f"predictions were stored."
     )
     if version == model.head:
         return (
-            f"{sentence} The next job asks it again, and they are kept then: send a batch "
+            f"{sentence} The next job predicts them and stores them: send a batch "
             f"(POST /v1/models/{model.name}/tasks)."
         )
     return (
-        f"{sentence} Later versions have them. Only version {model.head}, from which the line goes "
-        "on, is asked again when a batch is learned: compare versions that were learned since."
+        f"{sentence} Later versions have them. A job stores them only for version {model.head}, "
+        "from which the line goes on: compare versions that were learned since."
     )
 
 

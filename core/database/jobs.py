@@ -26,7 +26,7 @@ def is_unfinished(state: Any) -> ColumnElement[bool]:
     return state.in_(bindparam("unfinished", states, expanding=True, literal_execute=True))  # type: ignore[no-any-return]
 
 
-def held_for_data(job: Job) -> bool:
+def is_held_for_data(job: Job) -> bool:
     """Return True if a job was rejected because its recipe held the batch.
 
     The batch is retained, and a retry may learn it.

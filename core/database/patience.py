@@ -31,7 +31,7 @@ class PatientConnection(psycopg.Connection[Any]):
         try:
             return super().wait(gen, interval, self.patience_s if timeout is None else timeout)
         except psycopg.OperationalError:
-            _close_busy(self)
+            _close_busy_connection(self)
             raise
 
 
@@ -49,7 +49,7 @@ class PatientAsyncConnection(psycopg.AsyncConnection[Any]):
                 gen, interval, self.patience_s if timeout is None else timeout
             )
         except psycopg.OperationalError:
-            _close_busy(self)
+            _close_busy_connection(self)
             raise
 
 
@@ -64,7 +64,9 @@ def wait_without_limit(connection: Connection) -> Iterator[None]:
         raw.patience_s = patience_s
 
 
-def _close_busy(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+def _close_busy_connection(
+    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
+) -> None:
     """Close a connection whose statement is still under way, since its response will not
     be read.
     """

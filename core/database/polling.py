@@ -170,10 +170,10 @@ class About:
         return ("", ()) if self.owner_id is None else (f"owner_id = {mark} AND ", (self.owner_id,))
 
 
-def owner_events_query(
+def build_owner_events_query(
     mark: str, about: About, after_id: int, limit: int, types: Sequence[str] | None = None
 ) -> tuple[str, tuple[Any, ...]]:
-    """Return the statement of `PollingReads.owner_events`, with its values.
+    """Return the statement of `PollingReads.read_owner_events`, with its values.
 
     Each type is read by itself, in the order of an index, so that a rare type is found without a
     scan.
@@ -193,8 +193,8 @@ def owner_events_query(
     return query, (*(value for type_ in types for value in (*of, *after(type_), limit)), limit)
 
 
-def newest_owner_event_query(mark: str, about: About) -> tuple[str, tuple[Any, ...]]:
-    """Return the statement of `PollingReads.newest_owner_event`, with its values."""
+def build_newest_owner_event_query(mark: str, about: About) -> tuple[str, tuple[Any, ...]]:
+    """Return the statement of `PollingReads.read_newest_owner_event`, with its values."""
     condition, of = about.build_condition(mark)
     part = _NEWEST_OWNER_EVENT_OF_A_TYPE.format(about=condition, mark=mark)
     query = f"SELECT max(id) FROM ({' UNION ALL '.join([part] * len(OWNER_EVENT_TYPES))}) newest"  # noqa: S608
@@ -243,7 +243,7 @@ class Reader(Protocol):
     mark: str
     stops: str
 
-    async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    async def fetch_rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Return all rows of a statement. Raises Unavailable."""
 
     async def close(self) -> None:
@@ -281,7 +281,7 @@ class PollingReads:
         self._jobs: dict[str, tuple[tuple[Any, ...], JobRow]] = {}
         """Job id → the row as it was read, and its decoded form."""
 
-    async def start(self) -> None:
+    async def prepare_reads(self) -> None:
         """Prepare the reads; connections open on first use."""
 
     async def close(self) -> None:
@@ -290,7 +290,7 @@ class PollingReads:
 
     async def find_job(self, job_id: str) -> JobRow | None:
         """Return a job of any owner, or None. Raises Unavailable."""
-        rows = await self._reader.fetch(self._job_query, (job_id,))
+        rows = await self._reader.fetch_rows(self._job_query, (job_id,))
         if not rows:
             return None
         row = rows[0]
@@ -318,7 +318,7 @@ class PollingReads:
 
         None if the task no longer stops its lineage. Raises Unavailable.
         """
-        rows = await self._reader.fetch(
+        rows = await self._reader.fetch_rows(
             _STOP.format(mark=self._mark, stops=self._reader.stops), (model_id, task)
         )
         return (rows[0][0], rows[0][1], bool(rows[0][2])) if rows else None
@@ -334,10 +334,10 @@ class PollingReads:
         """
         among = f" AND type IN ({', '.join([self._mark] * len(types))})" if types else ""
         query = _EVENTS.format(self._mark, self._mark, among, self._mark)
-        rows = await self._reader.fetch(query, (job_id, after_id, *(types or ()), limit))
+        rows = await self._reader.fetch_rows(query, (job_id, after_id, *(types or ()), limit))
         return [EventRow(row[0], row[1], self._reader.decode_json(row[2]), row[3]) for row in rows]
 
-    async def owner_events(
+    async def read_owner_events(
         self, about: About, after_id: int, limit: int, types: Sequence[str] | None = None
     ) -> list[OwnerEventRow]:
         """Return at most `limit` events of an owner with an id above `after_id`; `types` None: of
@@ -346,27 +346,27 @@ class PollingReads:
         Raises:
             Unavailable: the database does not answer.
         """
-        query, values = owner_events_query(self._mark, about, after_id, limit, types)
-        rows = await self._reader.fetch(query, values)
+        query, values = build_owner_events_query(self._mark, about, after_id, limit, types)
+        rows = await self._reader.fetch_rows(query, values)
         loads = self._reader.decode_json
         return [
             OwnerEventRow(id_, type_, model, job, loads(data), at)
             for id_, type_, model, job, data, at in rows
         ]
 
-    async def newest_owner_event(self, about: About) -> int:
+    async def read_newest_owner_event(self, about: About) -> int:
         """Return the id of the newest event of an owner; 0 if there is none. Raises Unavailable."""
-        rows = await self._reader.fetch(*newest_owner_event_query(self._mark, about))
+        rows = await self._reader.fetch_rows(*build_newest_owner_event_query(self._mark, about))
         return rows[0][0] or 0
 
     async def find_key(self, prefix: str) -> KeyRow | None:
         """Return the key with a public prefix, or None. Raises Unavailable."""
-        rows = await self._reader.fetch(_KEY.format(self._mark), (prefix,))
+        rows = await self._reader.fetch_rows(_KEY.format(self._mark), (prefix,))
         return KeyRow(*rows[0]) if rows else None
 
     async def find_session(self, digest: str) -> SessionRow | None:
         """Return the session whose token has a given sha256, or None. Raises Unavailable."""
-        rows = await self._reader.fetch(_SESSION.format(self._mark), (digest,))
+        rows = await self._reader.fetch_rows(_SESSION.format(self._mark), (digest,))
         return SessionRow(*rows[0]) if rows else None
 
 
@@ -384,7 +384,7 @@ class SqliteReader:
         self._path = path
         self._connection: sqlite3.Connection | None = None
 
-    async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    async def fetch_rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Return all rows of a statement.
 
         Raises:

@@ -21,7 +21,7 @@ class PostgresqlReader:
         self._slots = asyncio.Semaphore(connections)
         self._idle: list[psycopg.AsyncConnection[Any]] = []
 
-    async def fetch(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    async def fetch_rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Return all rows of a statement.
 
         Raises:

@@ -129,7 +129,7 @@ class Database:
         """Return seconds since 1970 by the database's clock."""
         return float(session.execute(select(build_clock_expression(session))).scalar_one())
 
-    def check(self) -> None:
+    def check_connection(self) -> None:
         """Check that the database responds.
 
         Raises:

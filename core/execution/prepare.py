@@ -129,7 +129,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
     # After the transaction, which must not stay open during downloads.
     snapshot = snapshots.fetch_snapshot(db, store, claim, folder / "snapshot")
 
-    with damage.explaining_errors(db, model.id):
+    with damage.explain_damage_errors(db, model.id):
         # The parent's predictions on all tasks are one blob, or a few.
         answers_files = {
             sha256: fetch_if_sound(blobs, sha256)

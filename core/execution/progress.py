@@ -132,7 +132,7 @@ def _complete_progress(
     newest = job_share.add_phase_costs(before, newest, claim.fence, now)
     if newest.expected is None or newest.phase not in newest.expected:
         assert newest.phase is not None
-        expected, is_measured = job_share.expected_costs(session, job, newest.phase)
+        expected, is_measured = job_share.estimate_phase_costs(session, job, newest.phase)
         newest = newest.model_copy(update={"expected": expected, "is_measured": is_measured})
     return job_share.add_share_done(before, newest)
 

@@ -272,9 +272,9 @@ def fetch_archive(
         StoreCorrupt: it is missing or damaged: not the batch's fault.
     """
     path, key = folder / "archive", archive.key
-    with damage.explaining_errors(db, model_id):
+    with damage.explain_damage_errors(db, model_id):
         try:
-            local = store.local_path(key)
+            local = store.get_local_path(key)
             if local is not None:
                 # The file is read in place, so it is verified before any of it is decoded.
                 require_digest(store, key, archive.sha256)
@@ -283,6 +283,6 @@ def fetch_archive(
                 for chunk in verify_chunks(store.read(key), key, archive.sha256):
                     file.write(chunk)
         except Damaged:
-            Marks(db).add(key)
+            Marks(db).mark_damaged(key)
             raise
     return path

@@ -29,7 +29,7 @@ def find_family(manifest: Manifest, catalogue: Catalogue) -> str | None:
     return None if entry is None else entry["family"]
 
 
-def loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
+def build_loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
     """Return Python code that rebuilds the network from the unpacked download, or None.
 
     None means that no file in `loading` covers the architecture or the network.
@@ -53,10 +53,10 @@ def loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
     )
 
 
-def image_code(image: Image) -> str:
+def build_image_code(image: Image) -> str:
     """Return Python code that reads an image file as the service does.
 
-    It follows the code of `loading_code` in a card.
+    It follows the code of `build_loading_code` in a card.
     """
     if get_decoding_version(image) != FIRST:
         return _require_card_part("read_images_2")

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from core.contract.document import JsonObject
 from core.contract.manifest import Manifest
 from core.contract.pretrained import build_pretrained
-from core.export.card_code import find_family, image_code, loading_code
+from core.export.card_code import build_image_code, build_loading_code, find_family
 from core.export.format import Version
 from core.export.image_reader import FIRST, get_decoding_version
 
@@ -111,7 +111,7 @@ def render_readme(version: Version) -> str:
 
 def _describe_usage(version: Version) -> list[str]:
     """Return the lines about loading, and about prediction if classes were learned."""
-    manifest, code = version.manifest, loading_code(version.manifest, version.catalogue)
+    manifest, code = version.manifest, build_loading_code(version.manifest, version.catalogue)
     if code is None:
         return ["## Load it", "", "`model.safetensors` holds the tensors by name.", ""]
     needs = (
@@ -139,7 +139,7 @@ def _describe_usage(version: Version) -> list[str]:
     predict = _PREDICT.rstrip() + (_SURE if has_sure else "")
     for name, text in replacements.items():
         predict = predict.replace(name, text)
-    predict = image_code(manifest.image) + predict.rstrip()
+    predict = build_image_code(manifest.image) + predict.rstrip()
     needs = "Needs pillow and numpy as well:"
     if get_decoding_version(manifest.image) != FIRST:
         needs = (

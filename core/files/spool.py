@@ -60,7 +60,7 @@ class ScratchFolder:
         self._lock = self._path.with_suffix(_LOCK)
         self._fd: int | None = None
 
-    def open(self) -> Path:
+    def create_folder(self) -> Path:
         """Make the folder, remove those of dead processes, and return its path."""
         remove_abandoned_folders(self._path.parent)
         # The lock comes first: a folder without a lock file would never be removed.
@@ -68,7 +68,7 @@ class ScratchFolder:
         self._path.mkdir(mode=0o700)
         return self._path
 
-    def close(self) -> None:
+    def remove_folder(self) -> None:
         """Remove the folder, if it exists."""
         if self._fd is not None:
             shutil.rmtree(self._path, ignore_errors=True)

@@ -58,7 +58,7 @@ class Place:
     key: str | None
 
 
-def draw_key() -> str:
+def draw_encryption_key() -> str:
     """Return a new random key that encrypts the predictions on a task."""
     return secrets.token_hex(_KEY_BYTES)
 

@@ -78,7 +78,7 @@ def make_square_array(
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
     # Arrays have no colour profile, so both decoding versions give the same image.
-    image = first_decoding.plain_square(Image.fromarray(pixels), size, channels, resizing)
+    image = first_decoding.crop_plain_square(Image.fromarray(pixels), size, channels, resizing)
     return np.asarray(image).reshape(size, size, channels)
 
 

@@ -20,7 +20,7 @@ from core.contract.reports.report import BatchReport, DuplicatesPolicy
 from core.errors import LabelsInvalid
 from core.ingest.dataset import Images, Labels, open_dataset, write_dataset
 from core.ingest.decoding.archive_decoding import UNMONITORED, Decoding, Monitor
-from core.ingest.decoding.pool import Pool, Stopped, default_processes
+from core.ingest.decoding.pool import Pool, Stopped, choose_process_count
 from core.ingest.decoding.resizing import USUAL, Resizing
 from core.ingest.findings import contradictions
 from core.ingest.findings.batch_data import find_near_duplicates, measure_balance
@@ -131,7 +131,7 @@ def ingest_archive(
     out_dir.mkdir(parents=True, exist_ok=True)
     # In `out_dir`, whose disk has room for the same pixels.
     scratch = Path(tempfile.mkdtemp(prefix="ingest-", dir=out_dir))
-    processes = default_processes() if options.processes is None else options.processes
+    processes = choose_process_count() if options.processes is None else options.processes
     pool = Pool(scratch, max(1, processes))
     complete = False
     try:
@@ -141,7 +141,7 @@ def ingest_archive(
             check_archive_size(fd, limits)
             reader = get_reader(media_type).with_names(reading.options.names)
             listed, source = reader.open(fd, archive.absolute(), limits, scratch)
-            contents = listed.laid_out(limits, reading)
+            contents = listed.lay_out(limits, reading)
         contents.layout.replace_former_names(reading.former_names())
         classes = contents.layout.classes
         # Before decoding, which may take hours that a wrong label would waste.
@@ -155,7 +155,7 @@ def ingest_archive(
             pool,
             monitor,
         )
-        decoded = decoding.run(source, contents)
+        decoded = decoding.decode_archive(source, contents)
         report, good = judge_batch(
             decoded, contents.layout, options.duplicates, reading.options.max_bad
         )
@@ -164,7 +164,7 @@ def ingest_archive(
         return made
     finally:
         # First, because decoders write to the folder that is removed.
-        pool.close()
+        pool.kill_decoders()
         shutil.rmtree(scratch, ignore_errors=True)
         if not complete:
             for name in (TRAIN, HELD_OUT, TRACES):

@@ -91,7 +91,7 @@ def inspect_archive(
     with open_read_only(path) as fd:
         check_archive_size(fd, limits)
         reader = get_reader(media_type).with_names(reading.options.names)
-        contents = reader.list_contents(fd, limits).laid_out(limits, reading)
+        contents = reader.list_contents(fd, limits).lay_out(limits, reading)
         fetch = reader.make_fetcher(fd, contents, limits)
         first_look = look_at_images(contents, fetch, limits, in_order=reader.is_packed_whole)
         # Before the digest, which reads every image: most unusable batches end here.

@@ -37,7 +37,7 @@ class KeptTables:
             and self._other_bytes + size <= MAX_TABLE_BYTES
         )
 
-    def add(self, number: int, name: str, data: bytes) -> None:
+    def retain_file(self, number: int, name: str, data: bytes) -> None:
         """Retain a file for which `can_add` is true."""
         if _is_own_table(name):
             self._own_bytes += len(data)
@@ -53,7 +53,7 @@ class KeptTables:
         for dropped in alike[:-1]:  # so many files are one for each image, and no tables
             self._other_bytes -= len(self._data.pop(dropped))
 
-    def read(self, number: int) -> bytes:
+    def read_retained(self, number: int) -> bytes:
         """Return the bytes of a file. Raises RuleError if it was not retained."""
         if number not in self._data:
             raise RuleError(

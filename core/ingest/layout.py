@@ -63,7 +63,7 @@ class Reading:
     is_old: bool = False
     former_names: Callable[[], FormerNames] = get_no_former_names
 
-    def options_for(self, names: Sequence[str]) -> ReadingOptions:
+    def build_options(self, names: Sequence[str]) -> ReadingOptions:
         """Return the options for a batch of the files `names`."""
         has_list = any(name == CSV_NAME or name.endswith(f"/{CSV_NAME}") for name in names)
         return (
@@ -201,7 +201,7 @@ def build_layout(
     with _convert_errors():
         plan = plan_batch(
             names,
-            reading.options_for(names),
+            reading.build_options(names),
             read,
             reading.known_classes,
             most_entries=limits.entries,

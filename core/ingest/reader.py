@@ -59,7 +59,7 @@ class Contents:
     arrays: tuple[ImageArray, ...] = ()
     read: Callable[[int], bytes] | None = None
 
-    def laid_out(self, limits: Limits, reading: Reading = USUAL) -> "Contents":
+    def lay_out(self, limits: Limits, reading: Reading = USUAL) -> "Contents":
         """Return the contents with the classes of its files, while its archive is open.
 
         Raises as `core.ingest.layout.build_layout`.
@@ -149,7 +149,7 @@ class Reader:
 
 
 def build_contents(fd: int, members: Members, limits: Limits) -> Contents:
-    """Return the files of an archive without classes, which `Contents.laid_out` determines."""
+    """Return the files of an archive without classes, which `Contents.lay_out` determines."""
     del limits
     return Contents(members, Layout("folders"), read=lambda i: read_small_file(fd, members, i))
 

@@ -51,11 +51,11 @@ class ZipNames:
 
     def __init__(self, encoding: str = "") -> None:
         """Initialise the decoder. Raises ArchiveInvalid for an unknown encoding."""
-        self._chosen = checked_encoding(encoding) if encoding else ""
+        self._chosen = check_encoding(encoding) if encoding else ""
         self._guessed = ""
         self._read = 0
 
-    def decode(
+    def decode_name(
         self, raw: bytes, is_utf8: bool, extra: bytes, all_raw: Callable[[], Iterable[bytes]]
     ) -> str:
         """Return the name of an entry.
@@ -73,14 +73,14 @@ class ZipNames:
         """
         if raw.isascii():
             return raw.decode("ascii")
-        utf8_name = raw if is_utf8 else unicode_path(extra, raw)
+        utf8_name = raw if is_utf8 else read_unicode_path(extra, raw)
         if utf8_name is not None:
             return _decode_utf8(utf8_name, raw)
         self._read += 1
         if self._chosen:
             return _decode_in_encoding(raw, self._chosen)
         if not self._guessed:
-            self._guessed = likely_encoding(islice(all_raw(), _SAMPLED))
+            self._guessed = choose_likely_encoding(islice(all_raw(), _SAMPLED))
         # A sample chose the encoding, so that a later name may not fit it.
         for encoding in (self._guessed, "utf-8"):
             try:
@@ -106,7 +106,7 @@ class ZipNames:
         return f"{self._read} {names} read as {_CALLED.get(encoding, encoding)}, {reason}"
 
 
-def checked_encoding(encoding: str) -> str:
+def check_encoding(encoding: str) -> str:
     """Return an encoding's name in Python. Raises ArchiveInvalid for an unsupported one."""
     name = encoding.strip().lower().replace(" ", "_")
     for candidate in (_OTHER_NAMES.get(name, name), name.replace("-", "_"), name.replace("_", "-")):
@@ -117,7 +117,7 @@ def checked_encoding(encoding: str) -> str:
     )
 
 
-def unicode_path(extra: bytes, raw: bytes) -> bytes | None:
+def read_unicode_path(extra: bytes, raw: bytes) -> bytes | None:
     """Return the UTF-8 name in the field 0x7075; None if it is missing or not for `raw`."""
     at = 0
     while at + 4 <= len(extra):
@@ -131,7 +131,7 @@ def unicode_path(extra: bytes, raw: bytes) -> bytes | None:
     return None
 
 
-def likely_encoding(raw_names: Iterable[bytes]) -> str:
+def choose_likely_encoding(raw_names: Iterable[bytes]) -> str:
     """Return the encoding in which names look most like names: UTF-8 if all are valid UTF-8."""
     names = list(dict.fromkeys(raw_names))
     if all(_can_decode(raw, "utf-8") for raw in names):

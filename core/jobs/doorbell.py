@@ -56,7 +56,7 @@ class Doorbell:
         self._thread: threading.Thread | None = None
         self._checked = threading.Event()
 
-    def start(self) -> None:
+    def start_sending(self) -> None:
         """Start the sending thread, if there is a broker. Further calls do nothing."""
         if self._settings.embedded:
             return
@@ -69,7 +69,7 @@ class Doorbell:
                 )
                 self._thread.start()
 
-    def ring(self, job_id: str) -> None:
+    def notify_workers(self, job_id: str) -> None:
         """Ask a worker to look at the queue.
 
         Call this after the commit that made `job_id` eligible.
@@ -80,7 +80,7 @@ class Doorbell:
             wake_worker(self._settings.data_dir)
             hit_failpoint("ring-sent")
             return
-        self.start()
+        self.start_sending()
         try:
             self._rings.put_nowait(job_id)
         except queue.Full:
@@ -91,7 +91,7 @@ class Doorbell:
 
         The first call waits for the first check, at most 2.5 times the socket time-out.
         """
-        self.start()
+        self.start_sending()
         if not self._settings.embedded:
             # A check may take two time-outs, to connect and to read; the rest is a margin.
             self._checked.wait(SOCKET_TIMEOUT_S * 2.5)
@@ -130,17 +130,17 @@ class Doorbell:
                 self._record_ring(job_id)
 
     def _check_broker(self, broker: "_Broker") -> None:
-        self._set_status(broker.is_reachable())
+        self._report_broker_status(broker.is_reachable())
         self._checked.set()
 
     def _look_or_send(self, broker: "_Broker", job_id: str) -> bool:
         sent = broker.send_ring()
         if not sent:
             log.warning("broker did not take a ring; the chores ring again", job=job_id)
-        self._set_status(sent)
+        self._report_broker_status(sent)
         return sent
 
-    def _set_status(self, up: bool) -> None:
+    def _report_broker_status(self, up: bool) -> None:
         status: Status = "up" if up else "down"
         if status != self._status:
             log.info("broker", status=status)

@@ -237,7 +237,7 @@ class EncodedJobs:
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, bytes]] = {}
 
-    def encode(self, job: JobLike, aside: Aside, tag: str) -> bytes:
+    def encode_cached(self, job: JobLike, aside: Aside, tag: str) -> bytes:
         """Return `encode_job(job, aside)`, whose ETag is `tag`."""
         cached = self._known.get(job.id)
         if cached is not None and cached[0] == tag:
@@ -384,13 +384,13 @@ def _waits_in_line(job: Job) -> bool:
 
 def _describe_waiting(aside: Aside) -> WaitingFor | None:
     if aside.base is not None:
-        return _waiting_for_base(aside.base)
+        return _explain_wait_for_base(aside.base)
     if aside.stop is not None:
-        return _waiting_for_task(aside.stop)
-    return None if aside.device is None else _waiting_for_device(aside.device)
+        return _explain_wait_for_task(aside.stop)
+    return None if aside.device is None else _explain_wait_for_device(aside.device)
 
 
-def _waiting_for_base(base: BaseJob) -> WaitingFor:
+def _explain_wait_for_base(base: BaseJob) -> WaitingFor:
     ended = base.state in _TERMINAL
     return {
         "kind": "base",
@@ -405,7 +405,7 @@ def _waiting_for_base(base: BaseJob) -> WaitingFor:
     }
 
 
-def _waiting_for_device(device: MissingDevice) -> WaitingFor:
+def _explain_wait_for_device(device: MissingDevice) -> WaitingFor:
     devices = "a CUDA device" if device.gpus == 1 else f"{device.gpus} CUDA devices"
     since = "for a day" if device.seen_at is None else f"since {format_rfc3339(device.seen_at)}"
     why, else_ = f"asks for {devices}", '{"resources": {"device": "any", "gpus": 1}}'
@@ -419,7 +419,7 @@ def _waiting_for_device(device: MissingDevice) -> WaitingFor:
     return {"kind": "device", "version": None, "task": None, "detail": detail}
 
 
-def _waiting_for_task(stop: Stop) -> WaitingFor:
+def _explain_wait_for_task(stop: Stop) -> WaitingFor:
     reason = f"version {stop.version} of task {stop.task} is held by its gate"
     if stop.standing != Standing.HELD:
         reason = (

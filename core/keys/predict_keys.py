@@ -128,7 +128,7 @@ def find_bound_model(
     except NotFound as error:
         raise _make_invalid_error(error.detail, "model", "no such model") from None
     try:
-        # `Bound.allows` never matches a number, so the key would open nothing.
+        # `Bound.allows_alias` never matches a number, so the key would open nothing.
         if wanted.alias.isdigit():
             raise NotFound(
                 f"{wanted.alias!r} is the number of a version: name an alias, such as production."

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from core.learning.precision import Format, choose_format, full_precision, has_fast_bfloat16
+from core.learning.precision import Format, choose_format, has_fast_bfloat16, use_full_precision
 from core.learning.recipe import Recipe
 
 _NO_FIXED_ORDER = re.compile(
@@ -80,7 +80,7 @@ class Numerics:
             yield
             return
         with ExitStack() as stack:
-            stack.enter_context(full_precision(self._device))
+            stack.enter_context(use_full_precision(self._device))
             stack.enter_context(_configure_cudnn(self.deterministic))
             if self.deterministic:
                 stack.enter_context(_use_deterministic_kernels())

@@ -73,7 +73,9 @@ def has_fast_bfloat16() -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
-def autocast(device: torch.device, precision: Precision = "auto") -> AbstractContextManager[object]:
+def use_precision(
+    device: torch.device, precision: Precision = "auto"
+) -> AbstractContextManager[object]:
     """Return a context for forward passes of training, in the format that `precision` means."""
     if choose_format(precision, device) == "bfloat16":
         return torch.autocast(device.type, dtype=torch.bfloat16)
@@ -81,7 +83,7 @@ def autocast(device: torch.device, precision: Precision = "auto") -> AbstractCon
 
 
 @contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
+def use_full_precision(device: torch.device) -> Iterator[None]:
     """Compute float32 products in full precision inside the context: neither TF32 nor autocast.
 
     All evaluation and all sums that outlive a step run inside it. cuDNN's convolutions use TF32 by

@@ -43,14 +43,14 @@ class Section:
             self._generators[name] = torch.Generator().manual_seed(seed)
         return self._generators[name]
 
-    def clear(self) -> None:
+    def clear_content(self) -> None:
         """Remove everything in this section."""
         self.tensors.clear()
         self.json.clear()
         self._generators.clear()
         self._host_copies.clear()
 
-    def on_host(self, name: str) -> Tensor:
+    def copy_to_host(self, name: str) -> Tensor:
         """Return the tensor `name` on the CPU: itself, or a copy that is renewed after a change.
 
         A copy makes the host wait for the device, so values that the host branches on are held on
@@ -67,7 +67,7 @@ class Section:
         return copy
 
     def keep_on_host(self, name: str, copy: Tensor) -> None:
-        """Store `copy`, a CPU tensor with the values of the tensor `name`, for `on_host`."""
+        """Store `copy`, a CPU tensor with the values of the tensor `name`, for `copy_to_host`."""
         tensor = self.tensors[name]
         self._host_copies[name] = (tensor, tensor._version, copy)
 
@@ -77,11 +77,11 @@ class Section:
         out |= {_GENERATOR + name: g.get_state() for name, g in self._generators.items()}
         return out
 
-    def load(
+    def load_content(
         self, tensors: Mapping[str, Tensor], json: Mapping[str, Any], device: torch.device
     ) -> None:
         """Replace the content by JSON values and by tensors from `to_tensors`."""
-        self.clear()
+        self.clear_content()
         self.json.update(json)
         for name, tensor in tensors.items():
             if name.startswith(_GENERATOR):
@@ -114,7 +114,7 @@ class State:
             if self._sections.get(kind):
                 yield kind, self._sections[kind]
 
-    def parts(self, without: Collection[str] = ()) -> dict[str, dict[str, Tensor]]:
+    def collect_tensors(self, without: Collection[str] = ()) -> dict[str, dict[str, Tensor]]:
         """Return type → tensors by name, for the types that have any, except those in `without`."""
         tensors = {
             kind: section.to_tensors()
@@ -123,13 +123,13 @@ class State:
         }
         return {kind: named for kind, named in tensors.items() if named}
 
-    def json(self, without: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+    def collect_json(self, without: Collection[str] = ()) -> dict[str, dict[str, Any]]:
         """Return type → JSON values, for the types that have any, except those in `without`."""
         return {
             kind: dict(s.json) for kind, s in self.iter_filled() if s.json and kind not in without
         }
 
-    def load(
+    def load_content(
         self,
         parts: Mapping[str, Mapping[str, Tensor]],
         json: Mapping[str, Mapping[str, Any]],
@@ -139,7 +139,7 @@ class State:
         """Replace everything but the types in `keep`. Raises KeyError for an unknown type."""
         self._sections = {kind: section for kind, section in self._sections.items() if kind in keep}
         for kind in (*parts, *json):
-            self[kind].load(parts.get(kind, {}), json.get(kind, {}), device)
+            self[kind].load_content(parts.get(kind, {}), json.get(kind, {}), device)
 
 
 def group_by_type(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:

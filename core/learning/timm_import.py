@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from core.learning.torchvision_import import torchvision_models
+from core.learning.torchvision_import import import_torchvision_models
 
 
-def timm_models() -> ModuleType:
+def import_timm_models() -> ModuleType:
     """Import and return `timm.models`. Raises ImportError when timm is not installed."""
-    torchvision_models()
+    import_torchvision_models()
     return importlib.import_module("timm.models")

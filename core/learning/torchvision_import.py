@@ -17,7 +17,7 @@ _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _declared: list[torch.library.Library] = []  # garbage collection of a Library removes its operators
 
 
-def torchvision_models() -> ModuleType:
+def import_torchvision_models() -> ModuleType:
     """Import and return `torchvision.models`. Raises ImportError when it is not installed."""
     try:
         return importlib.import_module("torchvision.models")

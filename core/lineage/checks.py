@@ -146,7 +146,7 @@ def _judge_forgotten(losses: Losses, limit: float) -> GateCheck:
     count = losses["forgotten"]
     if count["missing"] is not None:
         return _build_unmeasured("forgotten", limit, count["missing"])
-    share, p = _net_loss(count), mcnemar_worse(count["negative"], count["positive"])
+    share, p = _compute_net_loss(count), mcnemar_worse(count["negative"], count["positive"])
     failed = share > limit and p < SIGNIFICANT
     text = (
         f"of {_format_count(count['images'], 'held-out image')} of earlier tasks it gets "
@@ -193,8 +193,8 @@ def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
             f"no class of earlier tasks has {LEAST_OF_CLASS} held-out images of which half were "
             f"right",
         )
-    lost_classes = [one for one in judged if _class_recall(one) <= limit]
-    worst = min(judged, key=_class_recall)
+    lost_classes = [one for one in judged if _compute_class_recall(one) <= limit]
+    worst = min(judged, key=_compute_class_recall)
     text = (
         f"it lost {_format_lost_classes(lost_classes, count['against'])}"
         if lost_classes
@@ -204,7 +204,7 @@ def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
     return {
         "name": "class_lost",
         "limit": limit,
-        "value": _class_recall(worst),
+        "value": _compute_class_recall(worst),
         "passed": not lost_classes,
         "against": count["against"] or 0,
         "images": count["images"],
@@ -423,7 +423,7 @@ def _build_picture(image: LostImage, model_id: str) -> CheckPicture:
     return {**image, "image": address}
 
 
-def _net_loss(count: LossCount) -> float:
+def _compute_net_loss(count: LossCount) -> float:
     """Return the net loss as a share of the images, in [-1, 1]."""
     return (count["negative"] - count["positive"]) / count["images"]
 
@@ -433,7 +433,7 @@ def _count_correct_now(one: ClassLoss) -> int:
     return one["before"] - one["negative"] + one["positive"]
 
 
-def _class_recall(one: ClassLoss) -> float:
+def _compute_class_recall(one: ClassLoss) -> float:
     """Return the recall of a class, in [0, 1]."""
     return _count_correct_now(one) / one["images"]
 

@@ -20,12 +20,12 @@ LEAST_IMAGES = 20
 
 def compute_feature_loss(one: FeatureShare) -> float:
     """Return the accuracy of the ancestor minus that of the version."""
-    return float(_accuracy_lead(one))
+    return float(_subtract_accuracies(one))
 
 
 def has_collapsed(one: FeatureShare, limit: float = LIMIT) -> bool:
     """Return True if a version is worse than an ancestor by more than the limit and chance."""
-    lead = _accuracy_lead(one)
+    lead = _subtract_accuracies(one)
     spread = sum(
         share * (1 - share) / images
         for share, images in (
@@ -55,13 +55,13 @@ def find_last_good_ancestor(
     return (
         max(good, key=lambda one: one["version"])
         if good
-        else max(worse, key=_accuracy_lead, default=None)
+        else max(worse, key=_subtract_accuracies, default=None)
     )
 
 
 def find_best_ancestor(count: FeatureCount) -> FeatureShare | None:
     """Return the ancestor that is furthest ahead, or None if none was compared."""
-    return max(count["ancestors"], key=_accuracy_lead, default=None)
+    return max(count["ancestors"], key=_subtract_accuracies, default=None)
 
 
 def format_shares(one: FeatureShare) -> tuple[str, str]:
@@ -74,7 +74,7 @@ def _format_share(right: int, images: int) -> str:
     return f"{100 * right / images:.0f} % of {images:,}"
 
 
-def _accuracy_lead(one: FeatureShare) -> Fraction:
+def _subtract_accuracies(one: FeatureShare) -> Fraction:
     """Return the exact difference of the two accuracies."""
     return Fraction(one["right_before"], one["images_before"]) - Fraction(
         one["right"], one["images"]

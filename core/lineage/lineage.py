@@ -223,7 +223,7 @@ def promote_version(
     the lineage, which continues undisturbed.
     """
     is_held, head = target.status == "held", model.head
-    settles = is_held and _stands_held(session, target)
+    settles = is_held and _is_held(session, target)
     if target.number < head and not is_held and _is_forward_move(session, model, target):
         point_alias(session, model, PRODUCTION, target.number, now, mover)
         return []
@@ -245,7 +245,7 @@ def promote_version(
     )
 
 
-def _stands_held(session: Session, version: Version) -> bool:
+def _is_held(session: Session, version: Version) -> bool:
     """Return True if the task of a version waits for a person."""
     query = select(Task.standing).where(
         Task.model_id == version.model_id, Task.number == version.task_number

@@ -9,7 +9,7 @@ from core.database import measurements
 from core.database.measurements import ALL_TASKS, ROW, Measured
 from core.database.tables import Result, Version
 from core.lineage.coverage import list_taught_tasks
-from core.statistics.matrix_row import Cell, row_figures
+from core.statistics.matrix_row import Cell, compute_row_figures
 
 _ROW = select(Result.task, Result.correct, Result.total, Result.best).where(
     Result.model_id == bindparam("model"), Result.version == bindparam("version")
@@ -52,7 +52,7 @@ def store_row_figures(
     session: Session, version: Version, cells: Mapping[int, Cell], scenario: str
 ) -> None:
     """Store the figures of a version's row, for the metrics of its descendants."""
-    figures = row_figures(list_taught_tasks(version.manifest), cells, scenario)
+    figures = compute_row_figures(list_taught_tasks(version.manifest), cells, scenario)
     detail = {"last": figures.last, "forgetting": figures.forgetting}
     measurements.insert_measurement_rows(
         session, version.model_id, version.number, [Measured(ROW, ALL_TASKS, figures.acc, detail)]

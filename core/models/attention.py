@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session, aliased, defer
 from core.bases import pretrained
 from core.contract.gate import CheckPicture, Verdict
 from core.contract.responses.attention import ActionBody, ActionOut, AttentionOut
-from core.database.jobs import held_for_data, is_unfinished
+from core.database.jobs import is_held_for_data, is_unfinished
 from core.database.states import State
 from core.database.tables import Job, Model, Task, Version
 from core.lineage import words
@@ -17,11 +17,11 @@ from core.lineage.lineage import PRODUCTION
 from core.lineage.standing import Standing
 from core.models.held_actions import (
     HeldVersion,
+    build_task_path,
     list_held_actions,
     make_action,
     make_discard,
     make_retry,
-    task_path,
 )
 from core.requests.times import format_rfc3339
 
@@ -289,7 +289,9 @@ def _describe_rolled_back(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     actions: list[ActionOut] = []
     if words.can_relearn(task):
         actions.append(
-            make_action(f"Learn task {task.number} again", task_path(model, task, "relearn"), {})
+            make_action(
+                f"Learn task {task.number} again", build_task_path(model, task, "relearn"), {}
+            )
         )
     if answering is not None:
         body: ActionBody = {"version": answering, "reason": "…"}
@@ -317,7 +319,7 @@ def _describe_rejected(waiting: Waiting) -> tuple[str, list[ActionOut]]:
         if task.stops
         else _describe_waiting(task)
     )
-    if job is not None and held_for_data(job) and words.can_relearn(task):
+    if job is not None and is_held_for_data(job) and words.can_relearn(task):
         as_it_is = make_action("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
         return f"{detail}{_describe_waiting(task)}", [upload, as_it_is, make_discard(model, task)]
     return f"{detail} Upload a mended batch as a new task.{settled}", [

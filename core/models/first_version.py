@@ -53,13 +53,15 @@ def add_version_zero(
         NotFound: the caller sees no model of the base's name.
     """
     session, actor, now = transaction.session, transaction.actor, transaction.now
-    parts, origin, normalise = _base_parts(session, blobs, actor, model, seed, images.normalise)
+    parts, origin, normalise = _collect_base_parts(
+        session, blobs, actor, model, seed, images.normalise
+    )
     mover = Mover("create", actor.key_id)
     start = Start(parts, origin, normalise)
     version_zero.add_version_zero(session, model, start, mover, seed=seed, now=now)
 
 
-def _base_parts(
+def _collect_base_parts(
     session: Session,
     blobs: Blobs,
     actor: Actor,
@@ -98,6 +100,11 @@ def _build_uploaded_part(
     row = session.scalar(select(Base).where(Base.id == base, actor.filter_visible(Base.owner_id)))
     if row is None:
         raise _build_base_error(f"There is no base {base!r}.")
+    if "classifier" in row.architecture:
+        raise _build_base_error(
+            f"The base {base!r} is a whole classifier, which only a new model adopts. For anything "
+            "else, upload the file without classes."
+        )
     base_architecture = get_base_architecture(row.architecture)
     if base_architecture != model.architecture or not is_same_input_shape(
         row.architecture["image"], model.image

@@ -58,7 +58,7 @@ def list_held_actions(held: HeldVersion) -> list[ActionOut]:
         make_discard(model, task),
         make_action(
             f"Go on without task {task.number}",
-            task_path(model, task, "continue"),
+            build_task_path(model, task, "continue"),
             {"reason": LEFT_OPEN},
         ),
         make_action(
@@ -93,7 +93,7 @@ def _list_repairs(held: HeldVersion) -> list[ActionOut]:
         if words.can_relearn(first):
             return [
                 make_action(
-                    f"Learn task {first.number} again", task_path(model, first, "relearn"), {}
+                    f"Learn task {first.number} again", build_task_path(model, first, "relearn"), {}
                 )
             ]
         return [make_discard(model, first)]
@@ -135,11 +135,13 @@ def make_retry(task: Task, job: Job) -> ActionOut:
 def make_discard(model: Model, task: Task) -> ActionOut:
     """Return the request that gives a task up."""
     return make_action(
-        f"Discard task {task.number}", task_path(model, task, "discard"), {"reason": LEFT_OPEN}
+        f"Discard task {task.number}",
+        build_task_path(model, task, "discard"),
+        {"reason": LEFT_OPEN},
     )
 
 
-def task_path(model: Model, task: Task, verb: str) -> str:
+def build_task_path(model: Model, task: Task, verb: str) -> str:
     """Return the path of a request about a task."""
     return f"/v1/models/{model.id}/tasks/{task.number}/{verb}"
 

@@ -81,12 +81,12 @@ def check_model_request(
     given_base = given.get("base") or begin.base
     asked_architecture: str | Mapping[str, Any] = given.get(
         "architecture"
-    ) or start.default_architecture(given_base)
+    ) or start.choose_default_architecture(given_base)
     images = resolve_images(catalogue, asked_architecture, given.get("image") or {})
     # Stored with the model, so that later rules never change the pixels of its images.
     images = replace(images, image={**images.image, "decoding": DECODING})
     complete = complete_architecture(catalogue, scenario, asked_architecture, images.image)
-    base = given_base or start.default_base(complete)
+    base = given_base or start.choose_default_base(complete)
     recipe = start.build_new_recipe(catalogue, build_stored_patch(given.get("recipe") or {}), base)
     problem = check_problem(catalogue, given.get("problem"))
     resolved = resolve_recipe(catalogue, scenario, recipe, architecture=complete, problem=problem)

@@ -112,7 +112,7 @@ class AskedVersions:
         self._kept: OrderedDict[str, Predictable] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, actor: Actor, model: str, version: str, task: int | None) -> Predictable:
+    def find_version(self, actor: Actor, model: str, version: str, task: int | None) -> Predictable:
         """Return the version to predict with; arguments and errors are those of
         `find_predictable`.
         """

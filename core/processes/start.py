@@ -52,7 +52,7 @@ def require_descriptors(settings: Settings) -> None:
         )
 
 
-def sqlite_file(settings: Settings) -> Path | None:
+def find_sqlite_file(settings: Settings) -> Path | None:
     """Return the file of a SQLite database, or None for any other database."""
     url = make_url(settings.resolved_database_url)
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
@@ -60,7 +60,7 @@ def sqlite_file(settings: Settings) -> Path | None:
 
 def require_sound(settings: Settings) -> None:
     """Raise CannotStart if a row of a table cannot be read or the file is not a database."""
-    file = sqlite_file(settings)
+    file = find_sqlite_file(settings)
     try:
         damage = [] if file is None else soundness.read_rows(file)
     except sqlite3.Error:  # a full disk may prevent even reading; the first writer reports that

@@ -154,15 +154,15 @@ def _find_conditions(
             f"{larger.right:,} of {larger.images:,}."
         )
         conditions.append(
-            _Condition(f"below:{larger.model}", f"{text} {_say_rebase(session, model, tasks)}")
+            _Condition(f"below:{larger.model}", f"{text} {_advise_rebase(session, model, tasks)}")
         )
     if is_accuracy_falling(last):
         fell = words.join_words([one.format_share() for one in last[-_VERSIONS:]])
         text = f"Accuracy over all tasks so far has fallen over the last three versions: {fell}."
         help_ = (
-            _say_rebase(session, model, tasks)
+            _advise_rebase(session, model, tasks)
             if can_move
-            else _say_worst(session, model, version, job, tasks)
+            else _advise_on_worst_classes(session, model, version, job, tasks)
         )
         conditions.append(_Condition("falls", f"{text} {help_}"))
     conditions += [_describe_confusion(model, version, job, pair, tasks) for pair in confused]
@@ -241,7 +241,7 @@ def _find_larger(session: Session, model: Model, tasks: Sequence[Task]) -> Large
     return None
 
 
-def _say_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str:
+def _advise_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str:
     under_way = select(Model.name).where(
         Model.rebased_from == model.id, Model.rebased_at.is_(None), Model.deleted_at.is_(None)
     )
@@ -262,7 +262,7 @@ def _say_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str:
     )
 
 
-def _say_worst(
+def _advise_on_worst_classes(
     session: Session, model: Model, version: Version, job: Job, tasks: Sequence[Task]
 ) -> str:
     """Return a request for more images of the class with the lowest accuracy."""
@@ -285,7 +285,7 @@ def _say_worst(
     right, images = judged_classes[worst]
     return (
         f"Of its classes {worst} is worst, with {right} of {images} right. "
-        f"{_say_images(model, job, tasks, [worst], version.created_at)}"
+        f"{_advise_more_images(model, job, tasks, [worst], version.created_at)}"
     )
 
 
@@ -294,7 +294,7 @@ def _describe_confusion(
 ) -> _Condition:
     first, second = pair.labels
     pair_tasks = [task for task in tasks if pair.task in (0, task.number)]
-    more = _say_images(model, job, pair_tasks, pair.labels, version.created_at)
+    more = _advise_more_images(model, job, pair_tasks, pair.labels, version.created_at)
     text = (
         f"Version {version.number} takes {first} and {second} for each other: it answers "
         f"{pair.confused[0]} of {pair.images[0]} held-out images of {first} with {second}, and "
@@ -305,7 +305,7 @@ def _describe_confusion(
     return _Condition(f"confused:{pair.task}:{first}|{second}", text)
 
 
-def _say_images(
+def _advise_more_images(
     model: Model, job: Job, tasks: Sequence[Task], labels: Sequence[str], now: float
 ) -> str:
     """Return a request for as many images of some classes as were learned, with the expected

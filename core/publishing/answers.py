@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from core.contract.jobs.job_result import AnswersFile, JobResult, Measured
 from core.database.session import Database
 from core.database.tables import Job, Model, Result, Task
-from core.ingest.answers import NEW, draw_key, seal_files
+from core.ingest.answers import NEW, draw_encryption_key, seal_files
 from core.jobs.fence import Claim
 from core.storage import Blobs
 
@@ -79,7 +79,7 @@ def store_predictions(
     if not files:
         return Sealed({}, path, {})
     # One key for each task: its deletion makes all predictions on the task unreadable.
-    drawn = {task: draw_key() for _, task in files if task not in keys}
+    drawn = {task: draw_encryption_key() for _, task in files if task not in keys}
     keys |= drawn
     # The number of the new version is known only in the publishing transaction.
     names = {(version, task): f"{older.get(version, NEW)}.{task}" for version, task in files}

@@ -55,7 +55,7 @@ def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
             _count_pairs(answers), heads[task] if task else document.classes, task
         )
     ]
-    return sorted(confused, key=_least_share, reverse=True)
+    return sorted(confused, key=_compute_least_share, reverse=True)
 
 
 def _count_pairs(answers: list[RankedAnswers]) -> Counter[tuple[int, int]]:
@@ -93,7 +93,7 @@ def find_confused_pairs(
             )
 
 
-def _least_share(pair: ConfusedPair) -> float:
+def _compute_least_share(pair: ConfusedPair) -> float:
     """Return the smaller share of confused images of the two classes."""
     return min(
         confused / images for confused, images in zip(pair.confused, pair.images, strict=True)

@@ -63,7 +63,7 @@ class LossTally:
                     )
                 )
 
-    def merge(self, other: "LossTally") -> None:
+    def add_tally(self, other: "LossTally") -> None:
         """Add the counts and pictures of another task."""
         for key, counts in other.counts.items():
             before = self.counts.get(key, [0, 0, 0, 0])

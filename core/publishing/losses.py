@@ -28,7 +28,7 @@ from core.lineage.checks import IMAGE_CHECKS
 from core.lineage.judgement import get_gate_limits
 from core.publishing.loss_tally import MOST_CLASSES, LossTally, PredictedPart, Rows
 from core.statistics.flips import Mask, mcnemar_worse
-from core.statistics.power import SIGNIFICANT, find_visible
+from core.statistics.power import SIGNIFICANT, find_detectable_loss
 from core.storage import Blobs
 
 LAST_VERSIONS = 20
@@ -112,11 +112,11 @@ def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | 
         keys = {task: key for task, key in session.execute(query) if task not in edited}
         tasks = set(keys)
         numbers = {job.parent_version or 0, production or 0}
-        stored = _stored_answers(session, model, numbers)
+        stored = _read_answer_digests(session, model, numbers)
         # Without that check, no predictions of up to twenty more versions are read.
         best = _find_best(session, model, tasks) if gate.get("drifted") is not None else {}
         manifests = _read_manifests(session, model, {*numbers, *best.values()})
-        stored |= _stored_answers(session, model, set(best.values()) - numbers)
+        stored |= _read_answer_digests(session, model, set(best.values()) - numbers)
         versions = {n: _Answering(n, manifests[n], stored.get(n, {})) for n in manifests}
         return _Facts(
             model=model,
@@ -130,7 +130,9 @@ def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | 
         )
 
 
-def _stored_answers(session: Session, model: Model, numbers: set[int]) -> dict[int, dict[int, str]]:
+def _read_answer_digests(
+    session: Session, model: Model, numbers: set[int]
+) -> dict[int, dict[int, str]]:
     """Return the digests of stored predictions by version and task."""
     query = select(Result.version, Result.task, Result.answers).where(
         Result.model_id == model.id, Result.version.in_(numbers), Result.answers.is_not(None)
@@ -201,7 +203,7 @@ class _Comparison:
         confused = self._describe_tally(self._confused, against)
         if confused["missing"] is None and not self._brings_classes():
             confused = _build_skipped_comparison(against, "the batch brings no new class")
-        new_classes, known_classes = self._own_batch()
+        new_classes, known_classes = self._count_own_batch()
         if self._facts.model.held_out == "counts":  # the batch's images are deleted by this publish
             new_classes["pictures"], known_classes["pictures"] = [], []
         return {
@@ -212,7 +214,7 @@ class _Comparison:
             "new": new_classes,
             "known": known_classes,
             "visible": vars(
-                find_visible(forgotten["images"], self._facts.gate.get("forgotten") or 0.0)
+                find_detectable_loss(forgotten["images"], self._facts.gate.get("forgotten") or 0.0)
             ),  # type: ignore[typeddict-item]
         }
 
@@ -229,18 +231,20 @@ class _Comparison:
         names = self._heads.get(task, []) if is_apart else list(self._document.classes)
         return PredictedPart(task, task if is_apart else 0, names, ranked)
 
-    def _names_of(self, version: _Answering, task: int) -> list[str]:
+    def _list_row_names(self, version: _Answering, task: int) -> list[str]:
         """Return the classes that a version's rows on a task stand for."""
         if self._facts.model.scenario == "task":
             head = version.manifest.head_of(task)
             return list(head.classes) if head is not None else []
         return list(version.manifest.classes or self._facts.model.classes or [])
 
-    def _rows_of(self, version: _Answering, part: PredictedPart) -> tuple[Rows, int] | None:
+    def _read_predicted_rows(
+        self, version: _Answering, part: PredictedPart
+    ) -> tuple[Rows, int] | None:
         """Return a version's predictions on a task and its number of classes, or None if they
         cannot be compared.
         """
-        old_names = self._names_of(version, part.task)
+        old_names = self._list_row_names(version, part.task)
         # Rows are compared as numbers, which fits only if both versions count the classes alike.
         if not old_names or part.names[: len(old_names)] != old_names:
             return None
@@ -271,7 +275,9 @@ class _Comparison:
     def _compare_with_production(self, part: PredictedPart) -> None:
         """Count the images of a task that turned wrong or right against production."""
         production = self._facts.production
-        old_predictions = None if production is None else self._rows_of(production, part)
+        old_predictions = (
+            None if production is None else self._read_predicted_rows(production, part)
+        )
         if old_predictions is None:
             return
         old, n_known = old_predictions
@@ -287,7 +293,7 @@ class _Comparison:
         )
         self._classes.add_task(part, old, part.ranked.rows, right & ~now, now & ~right, all_images)
         # Classes that are new in this batch come after those of the parent.
-        fresh = part.ranked.rows >= len(self._names_of(self._facts.parent, part.task))
+        fresh = part.ranked.rows >= len(self._list_row_names(self._facts.parent, part.task))
         self._confused.add_task(
             part, old, part.ranked.rows, right & fresh, now & ~right, all_images
         )
@@ -297,7 +303,7 @@ class _Comparison:
         versions.
         """
         version = self._facts.best.get(part.task)
-        old_predictions = None if version is None else self._rows_of(version, part)
+        old_predictions = None if version is None else self._read_predicted_rows(version, part)
         if version is None or old_predictions is None or len(np.unique(part.ranked.targets)) < 2:
             # with one class, images flip together whenever the balance between classes moves
             return
@@ -324,10 +330,10 @@ class _Comparison:
                 None, "production is version 0, which was taught nothing"
             )
         if not tally.counts:
-            return _build_skipped_comparison(against, self._why_nothing())
+            return _build_skipped_comparison(against, self._explain_no_comparison())
         return tally.build_count(against, by_recall=by_recall)
 
-    def _why_nothing(self) -> str:
+    def _explain_no_comparison(self) -> str:
         """Say why no image was compared."""
         if not self._is_ranked:
             return "the job began before the best old class was kept beside each answer"
@@ -350,14 +356,14 @@ class _Comparison:
             net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
             # Bonferroni's correction, as in the check.
             if net > limit and loss_p_value(counts) * len(tasks) < SIGNIFICANT:
-                drifted.merge(self._drifts[counts["task"]][0])
+                drifted.add_tally(self._drifts[counts["task"]][0])
         why = (
             "no earlier task has held-out images of two classes" if self._forgotten.counts else None
         )
         described = (
             drifted.build_count(None)
             if tasks
-            else _build_skipped_comparison(None, why or self._why_nothing())
+            else _build_skipped_comparison(None, why or self._explain_no_comparison())
         )
         totals = {
             name: sum(counts[name] for counts in tasks)
@@ -368,9 +374,11 @@ class _Comparison:
     def _brings_classes(self) -> bool:
         """Return True if the batch brings new classes."""
         labels = self._heads.get(self._facts.own_task) if self._heads else self._document.classes
-        return len(labels or []) > len(self._names_of(self._facts.parent, self._facts.own_task))
+        return len(labels or []) > len(
+            self._list_row_names(self._facts.parent, self._facts.own_task)
+        )
 
-    def _own_batch(self) -> tuple[LossCount, LossCount]:
+    def _count_own_batch(self) -> tuple[LossCount, LossCount]:
         """Count the batch's own held-out images: those of its new classes, and those of classes
         that production knows.
         """
@@ -385,13 +393,15 @@ class _Comparison:
             nothing = _build_skipped_comparison(against, "the batch has no held-out images")
             return nothing, nothing
         targets, predicted = part.ranked.targets, part.ranked.rows
-        is_new = targets >= len(self._names_of(self._facts.parent, part.task))
+        is_new = targets >= len(self._list_row_names(self._facts.parent, part.task))
         new_tally, known_tally = LossTally(), LossTally()
         # Nothing predicted these classes before: a wrong image counts as lost, a right one as gained.
         new_tally.add_task(
             part, predicted, predicted, predicted != targets, predicted == targets, is_new
         )
-        old_predictions = None if production is None else self._rows_of(production, part)
+        old_predictions = (
+            None if production is None else self._read_predicted_rows(production, part)
+        )
         if old_predictions is not None:
             old, size = old_predictions
             best = part.ranked.best_of(size)

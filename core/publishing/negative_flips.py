@@ -205,15 +205,15 @@ def _count_stored_flips(
         old_head = manifest.head_of(task.number)
         old_rows, _ = open_answers(blobs.fetch_file(task.predictions), task.place)
         new_rows, _ = open_answers(mine[task.number])
-        old = _correct_mask(
+        old = _mask_correct(
             old_rows, old_head.classes if old_head else manifest.classes or task.labels, truth
         )
         total += flips.count_flips(
-            old, _correct_mask(new_rows, heads.get(task.number, result.document.classes), truth)
+            old, _mask_correct(new_rows, heads.get(task.number, result.document.classes), truth)
         )
     return Production(number, total.negative, total.n)
 
 
-def _correct_mask(rows: np.ndarray, classes: list[str], truth: np.ndarray) -> Mask:
+def _mask_correct(rows: np.ndarray, classes: list[str], truth: np.ndarray) -> Mask:
     """Return a mask of the images that are predicted correctly."""
     return np.asarray(np.array(classes, object)[rows] == truth, bool)

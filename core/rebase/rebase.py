@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from core.admission.admission import Admission, compute_workload
 from core.bases.base_advice import get_base_architecture
-from core.contract.base import PRETRAINED, ModelBase
+from core.contract.base import ADOPTED, PRETRAINED, ModelBase
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ImageOut
 from core.contract.responses.audit import AuditData
@@ -93,10 +93,10 @@ def begin_rebase(
     with db.read() as session:
         old = find_model(session, actor, model)
         require_classes(old, "Rebases")
-        fields = _new_model(session, actor, old, given)
+        fields = _build_new_model_request(session, actor, old, given)
         size = _sum_task_bytes(old, _list_retained_tasks(session, old))
     checked = _check_new_model(resources.catalogue, fields, old, limits.admission)
-    requested = _decoding_as_before(checked, old)
+    requested = _keep_old_decoding(checked, old)
     # With other images, the new model takes over no data, and batches are sent again.
     if size and requested.images.image == old.image:
         quota.require_storage_room(db, old.owner_id, limits.terms.max_owner_bytes, size)
@@ -143,7 +143,13 @@ class _Order:
 
 
 def _require_rebasable(session: Session, old: Model) -> None:
-    """Check that the model has learned a batch and has no open rebase."""
+    """Check that the model has learned a batch, can learn it again, and has no open rebase."""
+    if old.base == ADOPTED:
+        raise WrongState(
+            f"{old.name!r} came with classes of which no training image is here, so no other base "
+            "could learn them. Create a new model, and send it images of all classes.",
+            extra={"state": "adopted"},
+        )
     production = find_production(session, old)
     if production is None or not list_taught_tasks(production.manifest):
         raise WrongState(
@@ -161,7 +167,7 @@ def _require_rebasable(session: Session, old: Model) -> None:
         )
 
 
-def _new_model(session: Session, actor: Actor, old: Model, given: Asked) -> NewModel:
+def _build_new_model_request(session: Session, actor: Actor, old: Model, given: Asked) -> NewModel:
     """Return the request that would create the new model."""
     fields = cast(
         NewModel,
@@ -261,7 +267,7 @@ def _check_new_model(
         return replace(checked, request=given, notes=[*checked.notes, note])
 
 
-def _decoding_as_before(asked: AskedModel, old: Model) -> AskedModel:
+def _keep_old_decoding(asked: AskedModel, old: Model) -> AskedModel:
     """Return the new model with the old decoding, so that stored images have the same pixels."""
     image: ImageOut = {**asked.images.image}
     image.pop("decoding", None)

@@ -89,7 +89,7 @@ def compare_models(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comp
         plan = _read_plan(db, actor, model)
         try:
             # The default binds the plan of this turn, since the loop gives the name another one.
-            return _with_files(db, actor, plan, lambda plan=plan: _compare_images(blobs, plan))  # type: ignore[misc]
+            return _fetch_and_use(db, actor, plan, lambda plan=plan: _compare_images(blobs, plan))  # type: ignore[misc]
         except StoreCorrupt:
             if _read_plan(db, actor, model) == plan:
                 # otherwise data was deleted between rows and files: try again with the new plan
@@ -127,7 +127,7 @@ def _read_plan(db: Database, actor: Actor, model: str) -> Plan:
         return make_rebase_plan(session, *find_rebase(session, actor, model))
 
 
-def _with_files(db: Database, actor: Actor, plan: Plan, use: Callable[[], Made]) -> Made:
+def _fetch_and_use(db: Database, actor: Actor, plan: Plan, use: Callable[[], Made]) -> Made:
     """Return the result of `use`.
 
     Damage of a file is explained for the model that it belongs to.
@@ -276,7 +276,7 @@ def _list_warnings(plan: Plan, total: Flips) -> list[str]:
     warnings = []
     if (
         total.negative > total.positive
-        and flips.mcnemar_p_value(total.negative, total.positive) < 0.05
+        and flips.compute_mcnemar_p(total.negative, total.positive) < 0.05
     ):
         warnings.append(
             f"{plan.new['name']} is significantly worse: of {total.n} images it gets "

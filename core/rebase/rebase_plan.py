@@ -173,7 +173,7 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> Plan:
         text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."
         return Plan(*sides, [], new.rebased_at, [text])
     tasks = read_numbered_tasks(session, old, _list_taught(old_version))
-    twins = _newest_by_archive(
+    twins = _find_newest_by_archive(
         session, new, {task.sha256 for task in tasks}, _list_taught(new_version)
     )
     standings = read_standings(session, new.id, list(twins.values()))
@@ -210,7 +210,7 @@ def _list_taught(version: Version | None) -> list[int]:
     return [] if version is None else list_taught_tasks(version.manifest)
 
 
-def _newest_by_archive(
+def _find_newest_by_archive(
     session: Session, new: Model, archives: Collection[str], taught: Collection[int]
 ) -> dict[str, Task]:
     """Return the new model's task by archive digest: one taught to production, else the newest."""

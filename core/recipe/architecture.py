@@ -6,7 +6,7 @@ from typing import Any, cast
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import Invalid
-from core.recipe.pretrained import ARCHITECTURE, SHORT, find_named_weights, image_errors
+from core.recipe.pretrained import ARCHITECTURE, SHORT, find_image_errors, find_named_weights
 from core.recipe.schema import FieldError, describe_errors, find_errors_in, list_error_fields
 from core.text.nearest import list_schema_paths
 from core.text.plain import describe_options
@@ -44,7 +44,7 @@ def complete_architecture(
     if image["size"] < smallest:
         errors.append(("image.size", f"{name} needs images of at least {smallest} pixels"))
     if weights is not None:
-        errors += image_errors(weights, image)
+        errors += find_image_errors(weights, image)
     if errors:
         raise _build_error(errors, "Unusable architecture")
     return cast(ArchitectureChoice, {"name": name, **hyper})

@@ -60,7 +60,7 @@ def parse_image_config(config: str | None, preset: Preset | None) -> BaseConfig:
         raise _build_error("config is not JSON.", "not JSON") from None
 
 
-def images_of_base(images: Images, config: BaseConfig) -> Images:
+def read_base_images(images: Images, config: BaseConfig) -> Images:
     """Return the architecture's images, overridden by the description of the base.
 
     Raises:

@@ -70,10 +70,12 @@ def compute_relative_s(
     `estimate_passes_s`.
     """
     entry = catalogue["methods"][recipe["method"]["name"]]
-    return images * _image_s(base_pass, entry, recipe) + answered * base_pass.forward_s
+    return (
+        images * _compute_image_seconds(base_pass, entry, recipe) + answered * base_pass.forward_s
+    )
 
 
-def _image_s(base_pass: Pass, entry: MethodEntry, recipe: RecipeOut) -> float:
+def _compute_image_seconds(base_pass: Pass, entry: MethodEntry, recipe: RecipeOut) -> float:
     """Return the seconds of all passes over one image.
 
     Methods in closed form need a single pass.

@@ -57,7 +57,7 @@ def get_normalisation(weights: Pretrained) -> NormalisationOut:
     return {"mean": [float(m) for m in weights.mean], "std": [float(s) for s in weights.std]}
 
 
-def image_errors(weights: Pretrained, image: ImageOut) -> list[tuple[str, str]]:
+def find_image_errors(weights: Pretrained, image: ImageOut) -> list[tuple[str, str]]:
     """Return (field, message) for each reason why the weights' network rejects the images."""
     errors = []
     if image["channels"] != weights.channels:

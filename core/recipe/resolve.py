@@ -59,13 +59,13 @@ def resolve_recipe(
     for override in patches:
         patch = merge_recipe(patch, override)
     recipe, name, hyper = _complete_patch(catalogue, None if stored else scenario, patch)
-    known_fields = [f"recipe.{path}" for path in known_paths(catalogue, name)]
+    known_fields = [f"recipe.{path}" for path in list_known_paths(catalogue, name)]
     errors = [
         *find_errors_in(catalogue["recipe"]["schema"], recipe, "recipe", known_fields),
         *find_errors_in(catalogue["methods"][name]["schema"], hyper, "recipe.method", known_fields),
     ]
     errors = [
-        (field, message + _other_methods(catalogue, name, field)) for field, message in errors
+        (field, message + _name_other_methods(catalogue, name, field)) for field, message in errors
     ]
     # The schemas above check the shape: without errors, the cast holds.
     complete = cast(RecipeOut, recipe)
@@ -93,7 +93,7 @@ def complete_stored(catalogue: Catalogue, scenario: str, patch: Mapping[str, Any
         return cast(RecipeOut, dict(patch))
 
 
-def known_paths(catalogue: Catalogue, method: str | None = None) -> list[str]:
+def list_known_paths(catalogue: Catalogue, method: str | None = None) -> list[str]:
     """Return the dotted paths of all fields of a recipe, with the hyper-parameters of one method.
 
     Args:
@@ -201,7 +201,7 @@ def _fill_defaults(defaults: JsonObject, recipe: JsonObject) -> JsonObject:
     return out
 
 
-def _other_methods(catalogue: Catalogue, name: str, field: str) -> str:
+def _name_other_methods(catalogue: Catalogue, name: str, field: str) -> str:
     """Return text that names the methods with a hyper-parameter which this one lacks, or ""."""
     block, _, hyper = field.rpartition(".")
     methods = catalogue["methods"]

@@ -35,7 +35,7 @@ BALANCED: RecipePatch = {"balanced_batches": True}
 """Batch settings in the recipe of a new model. Older models keep theirs."""
 
 
-def default_architecture(base: ModelBase | None) -> Mapping[str, Any]:
+def choose_default_architecture(base: ModelBase | None) -> Mapping[str, Any]:
     """Return the ImageNet base's architecture if a request names that base, else that of the small
     base."""
     if base == imagenet_base.NAME:
@@ -43,7 +43,7 @@ def default_architecture(base: ModelBase | None) -> Mapping[str, Any]:
     return packaged_base.load_description().architecture
 
 
-def default_base(architecture: ArchitectureChoice) -> str:
+def choose_default_base(architecture: ArchitectureChoice) -> str:
     """Return the name of the default weights for an architecture: the package's, timm's, or random
     ones."""
     if architecture == packaged_base.load_description().architecture:

@@ -8,7 +8,7 @@ from core.contract.catalogue import Catalogue
 from core.contract.patch import RecipePatch
 from core.errors import InvalidRecipe
 from core.recipe.merge import merge_recipe
-from core.recipe.resolve import known_paths
+from core.recipe.resolve import list_known_paths
 
 MAX_RECIPE_BYTES = 64 << 10
 """Maximum size of a patch as sent, in UTF-8 bytes. The stored form is smaller."""
@@ -39,16 +39,16 @@ def build_stored_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> Rec
     _check_size(patch)
     # Most overrides are empty, and the paths of all methods are many.
     paths = (
-        [path for method in catalogue["methods"] for path in known_paths(catalogue, method)]
+        [path for method in catalogue["methods"] for path in list_known_paths(catalogue, method)]
         if patch
         else []
     )
-    return _without_unknown_nulls(patch, {name for path in paths for name in path.split(".")})
+    return _drop_unknown_nulls(patch, {name for path in paths for name in path.split(".")})
 
 
-def _without_unknown_nulls(patch: Mapping[str, Any], known_names: set[str]) -> RecipePatch:
+def _drop_unknown_nulls(patch: Mapping[str, Any], known_names: set[str]) -> RecipePatch:
     return {
-        key: _without_unknown_nulls(value, known_names) if isinstance(value, Mapping) else value
+        key: _drop_unknown_nulls(value, known_names) if isinstance(value, Mapping) else value
         for key, value in patch.items()
         if value is not None or key in known_names
     }

@@ -67,7 +67,7 @@ class Bound:
     model_name: str
     alias: str
 
-    def allows(self, model: str, version: str) -> bool:
+    def allows_alias(self, model: str, version: str) -> bool:
         """Return True if a path names this model and this alias.
 
         A version number never matches, even when the alias points to that version.

@@ -68,12 +68,12 @@ class Marks:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    def has(self, key: str) -> bool:
+    def is_marked(self, key: str) -> bool:
         """Return whether the object is marked."""
         with self._db.read() as session:
             return session.get(Damage, key) is not None
 
-    def add(self, key: str) -> None:
+    def mark_damaged(self, key: str) -> None:
         """Mark an object that proved damaged during use; if the database fails, only log it."""
         try:
             with self._db.write() as session:
@@ -87,7 +87,7 @@ class Marks:
                 "a damaged object could not be marked", object=key, error=type(error).__name__
             )
 
-    def remove(self, key: str) -> None:
+    def remove_mark(self, key: str) -> None:
         """Remove the mark, after sound bytes were stored."""
         with self._db.write() as session:
             clear_damage_marks(session, [key])
@@ -210,7 +210,7 @@ def _build_upload_error(key: str, job: str) -> StoreCorrupt:
 
 
 @contextmanager
-def explaining_errors(db: Database, model_id: str) -> Iterator[None]:
+def explain_damage_errors(db: Database, model_id: str) -> Iterator[None]:
     """Reword errors about damaged objects while a model's files are used, as `explain_error` does.
 
     Raises:

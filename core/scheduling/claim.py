@@ -119,7 +119,7 @@ def claim_job(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVI
                 return None
             model = lineage.lock_model(session, job.model_id)
             # a decision was made between read and lock
-            if not _may_still_run(session, job, may_run):
+            if not _can_still_run(session, job, may_run):
                 missed.add(job.id)
                 continue
             claimed = _record_claim(session, model, job, _Claimant(worker, lease_s, offer), now)
@@ -155,7 +155,7 @@ def _lock_next_job(
     return None, False
 
 
-def _may_still_run(session: Session, job: Job, may_run: ColumnElement[bool]) -> bool:
+def _can_still_run(session: Session, job: Job, may_run: ColumnElement[bool]) -> bool:
     return session.scalar(select(Job.id).where(Job.id == job.id, may_run)) is not None
 
 

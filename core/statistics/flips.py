@@ -91,7 +91,7 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float] | None:
     return low, 1.0 if successes == n else min(1.0, middle + half)
 
 
-def mcnemar_p_value(negative: int, positive: int) -> float:
+def compute_mcnemar_p(negative: int, positive: int) -> float:
     """Return p in [0, 1] of McNemar's exact two-sided test that both flips are equally likely.
 
     p is 2 · P(X ≤ min) of a binomial with n = negative + positive and ½, at most 1 (McNemar 1947,

@@ -130,11 +130,11 @@ class Row:
     tasks: tuple[int, ...] | None = None
 
 
-def accuracy_matrix(
+def build_accuracy_matrix(
     rows: Sequence[Row], columns: Sequence[int], cells: Cells
 ) -> list[list[float | None]]:
     """Return one list per row with one accuracy in [0, 1], or None, per column."""
-    return [[_cell_accuracy(cells, row.version, task) for task in columns] for row in rows]
+    return [[_compute_cell_accuracy(cells, row.version, task) for task in columns] for row in rows]
 
 
 def trace_lineage(rows: Sequence[Row], version: int) -> list[Row]:
@@ -195,73 +195,83 @@ class Stages:
         self._slices = slices
         self._forward = scenario == "data" or (scenario == "task" and not zero_heads)
 
-    def task_accuracy(self, stage: int, task: int) -> float | None:
+    def get_task_accuracy(self, stage: int, task: int) -> float | None:
         """Return the accuracy of a stage on a task in [0, 1], or None if it is undefined."""
         return self._accuracies.get((self.line[stage].version, task))
 
-    def seen_tasks(self, stage: int) -> list[int]:
+    def list_seen_tasks(self, stage: int) -> list[int]:
         """Return the tasks learned up to a stage, in the order in which they were first learned."""
         return [task for task, at in self.learned.items() if at <= stage]
 
-    def task_mean(self, stage: int) -> float | None:
+    def compute_task_mean(self, stage: int) -> float | None:
         """Return the mean accuracy over the tasks seen."""
-        return mean_defined(self.task_accuracy(stage, task) for task in self.seen_tasks(stage))
+        return average_defined(
+            self.get_task_accuracy(stage, task) for task in self.list_seen_tasks(stage)
+        )
 
-    def pooled_accuracy(self, stage: int) -> float | None:
+    def compute_pooled_accuracy(self, stage: int) -> float | None:
         """Return the accuracy over all images of the tasks seen, or of the common test set."""
         counts = [
             self._cells.get((self.line[stage].version, task), (0, 0))
-            for task in self.seen_tasks(stage)
+            for task in self.list_seen_tasks(stage)
         ]
-        return _ratio_or_none(
+        return _divide_or_none(
             sum(correct for correct, _ in counts), sum(total for _, total in counts)
         )
 
-    def macro_accuracy(self, stage: int, per_class: ClassCells) -> float | None:
+    def compute_macro_accuracy(self, stage: int, per_class: ClassCells) -> float | None:
         """Return the mean accuracy over the classes seen that have test images.
 
         In the task scenario the classes of each head count separately.
         """
         version, totals = self.line[stage].version, dict[tuple[int | None, str], tuple[int, int]]()
-        for task in self.seen_tasks(stage):
+        for task in self.list_seen_tasks(stage):
             for label, (correct, total) in per_class.get((version, task), {}).items():
                 key = (task if self.scenario == "task" else None, label)
                 counts = totals.get(key, (0, 0))
                 totals[key] = (counts[0] + correct, counts[1] + total)
-        return mean_defined(_ratio_or_none(correct, total) for correct, total in totals.values())
+        return average_defined(
+            _divide_or_none(correct, total) for correct, total in totals.values()
+        )
 
-    def primary_accuracy(self, stage: int) -> float | None:
+    def compute_primary_accuracy(self, stage: int) -> float | None:
         """Return A_i: accuracy over all images, or the mean over tasks in the task scenario."""
-        return self.task_mean(stage) if self.scenario == "task" else self.pooled_accuracy(stage)
+        return (
+            self.compute_task_mean(stage)
+            if self.scenario == "task"
+            else self.compute_pooled_accuracy(stage)
+        )
 
     def by_stage(self) -> list[float | None]:
         """Return A_1 … A_T."""
-        return [self.primary_accuracy(stage) for stage in range(1, self.last + 1)]
+        return [self.compute_primary_accuracy(stage) for stage in range(1, self.last + 1)]
 
-    def backward_transfer(self) -> float | None:
+    def compute_backward_transfer(self) -> float | None:
         """Return backward transfer: 1/(T-1) Σ_{j<T} (R[T][j] - R[j][j])."""
-        return mean_defined(
-            _difference_or_none(
-                self.task_accuracy(self.last, j), self.task_accuracy(self.learned[j], j)
+        return average_defined(
+            _subtract_or_none(
+                self.get_task_accuracy(self.last, j), self.get_task_accuracy(self.learned[j], j)
             )
-            for j in self._earlier_tasks(self.last)
+            for j in self._list_earlier_tasks(self.last)
         )
 
-    def forward_transfer(self) -> float | None:
+    def compute_forward_transfer(self) -> float | None:
         """Return forward transfer: 1/(T-1) Σ_{j≥2} (R[j-1][j] - R[0][j])."""
         if not self._forward or not self._slices:
             return None
         # Before the first task there is only version 0, so the difference would be 0 by
         # construction.
         later = [j for j, at in self.learned.items() if at >= 2]
-        return mean_defined(
-            _difference_or_none(
-                self.task_accuracy(self.learned[j] - 1, j), self.task_accuracy(0, j)
+        return average_defined(
+            _subtract_or_none(
+                self.get_task_accuracy(self.learned[j] - 1, j), self.get_task_accuracy(0, j)
             )
             for j in later
         )
 
-    def task_forgetting(self, task: int, stage: int, *, literal: bool = False) -> float | None:
+    def compute_task_forgetting(
+        self, task: int, stage: int, *, literal: bool = False
+    ) -> float | None:
         """Return f_j^k = max_l R[l][j] - R[k][j], with l from j to k - 1.
 
         Args:
@@ -274,24 +284,27 @@ class Stages:
         best = [
             a
             for earlier in range(first, stage)
-            if (a := self.task_accuracy(earlier, task)) is not None
+            if (a := self.get_task_accuracy(earlier, task)) is not None
         ]
-        return _difference_or_none(max(best, default=None), self.task_accuracy(stage, task))
+        return _subtract_or_none(max(best, default=None), self.get_task_accuracy(stage, task))
 
-    def mean_forgetting(self, stage: int, *, literal: bool = False) -> float | None:
+    def compute_mean_forgetting(self, stage: int, *, literal: bool = False) -> float | None:
         """Return F_k: the mean of f_j^k over the tasks learned before stage k.
 
         The range is [-1, 1]; a negative value is a gain.
         """
-        return mean_defined(
-            self.task_forgetting(j, stage, literal=literal) for j in self._earlier_tasks(stage)
+        return average_defined(
+            self.compute_task_forgetting(j, stage, literal=literal)
+            for j in self._list_earlier_tasks(stage)
         )
 
-    def learning_accuracy(self) -> float | None:
+    def compute_learning_accuracy(self) -> float | None:
         """Return the mean of R[j][j]."""
-        return mean_defined(self.task_accuracy(at, task) for task, at in self.learned.items())
+        return average_defined(
+            self.get_task_accuracy(at, task) for task, at in self.learned.items()
+        )
 
-    def intransigence(self, reference: Sequence[float | None]) -> list[float | None]:
+    def compute_intransigence(self, reference: Sequence[float | None]) -> list[float | None]:
         """Return I_k = a*_k - R[k][k] for each stage k from 1.
 
         Args:
@@ -301,15 +314,13 @@ class Stages:
             ValueError: `reference` does not have one value per stage.
         """
         when_learned = [
-            self.task_accuracy(k, task)
+            self.get_task_accuracy(k, task)
             for k, row in enumerate(self.line)
             if (task := row.task) is not None
         ]
-        return [
-            _difference_or_none(best, r) for best, r in zip(reference, when_learned, strict=True)
-        ]
+        return [_subtract_or_none(best, r) for best, r in zip(reference, when_learned, strict=True)]
 
-    def gap_to_joint(self, joint: Sequence[float | None]) -> list[float | None]:
+    def compute_gap_to_joint(self, joint: Sequence[float | None]) -> list[float | None]:
         """Return D_i = A_i of the reference - A_i for each stage from 1; the last value is D.
 
         Args:
@@ -320,11 +331,11 @@ class Stages:
             ValueError: `joint` does not have one value per stage.
         """
         return [
-            _difference_or_none(best, accuracy)
+            _subtract_or_none(best, accuracy)
             for best, accuracy in zip(joint, self.by_stage(), strict=True)
         ]
 
-    def _earlier_tasks(self, stage: int) -> list[int]:
+    def _list_earlier_tasks(self, stage: int) -> list[int]:
         return [task for task, at in self.learned.items() if at < stage] if self._slices else []
 
 
@@ -338,7 +349,7 @@ def change_rates(changes: Iterable[Sequence[int]]) -> tuple[float | None, float 
     """
     # The zeros give a sum to columns without any change.
     regressed, improved, total = (sum(column) for column in zip((0, 0, 0), *changes, strict=True))
-    return _ratio_or_none(regressed, total), _ratio_or_none(improved, total)
+    return _divide_or_none(regressed, total), _divide_or_none(improved, total)
 
 
 def find_degenerate(stages: Stages, classes: Mapping[int, Collection[str]]) -> list[int]:
@@ -348,7 +359,7 @@ def find_degenerate(stages: Stages, classes: Mapping[int, Collection[str]]) -> l
         stages: the version's stages.
         classes: task → labels.
     """
-    tasks = stages.seen_tasks(stages.last)
+    tasks = stages.list_seen_tasks(stages.last)
     if stages.scenario == "task":
         return [task for task in tasks if len(classes.get(task, ())) == 1]
     labels = {label for task in tasks for label in classes.get(task, ())}
@@ -410,54 +421,56 @@ def compute_figures(
     Args:
         stages: the version's stages.
         per_class: counts per class, for `macro_accuracy`.
-        joint, reference: accuracies of jointly trained models; see `Stages.gap_to_joint` and
-            `Stages.intransigence`.
+        joint, reference: accuracies of jointly trained models; see `Stages.compute_gap_to_joint` and
+            `Stages.compute_intransigence`.
     """
     last, by_stage = stages.last, stages.by_stage()
-    gap = None if joint is None else stages.gap_to_joint(joint)
-    lag = None if reference is None else stages.intransigence(reference)
+    gap = None if joint is None else stages.compute_gap_to_joint(joint)
+    lag = None if reference is None else stages.compute_intransigence(reference)
     return {
-        "acc": stages.task_mean(last),
-        "pooled": stages.pooled_accuracy(last),
-        "macro": stages.macro_accuracy(last, per_class or {}),
-        "last": stages.primary_accuracy(last),
+        "acc": stages.compute_task_mean(last),
+        "pooled": stages.compute_pooled_accuracy(last),
+        "macro": stages.compute_macro_accuracy(last, per_class or {}),
+        "last": stages.compute_primary_accuracy(last),
         "by_stage": by_stage,
-        "average_incremental": mean_defined(by_stage),
-        "bwt": stages.backward_transfer(),
-        "fwt": stages.forward_transfer(),
-        "forgetting": stages.mean_forgetting(last),
-        "forgetting_literal": stages.mean_forgetting(last, literal=True),
-        "forgetting_by_stage": [stages.mean_forgetting(stage) for stage in range(2, last + 1)],
+        "average_incremental": average_defined(by_stage),
+        "bwt": stages.compute_backward_transfer(),
+        "fwt": stages.compute_forward_transfer(),
+        "forgetting": stages.compute_mean_forgetting(last),
+        "forgetting_literal": stages.compute_mean_forgetting(last, literal=True),
+        "forgetting_by_stage": [
+            stages.compute_mean_forgetting(stage) for stage in range(2, last + 1)
+        ],
         "per_task": [
             {
                 "task": task,
-                "when_learned": stages.task_accuracy(at, task),
-                "now": stages.task_accuracy(last, task),
-                "forgetting": stages.task_forgetting(task, last),
+                "when_learned": stages.get_task_accuracy(at, task),
+                "now": stages.get_task_accuracy(last, task),
+                "forgetting": stages.compute_task_forgetting(task, last),
             }
             for task, at in stages.learned.items()
         ],
-        "learning_accuracy": stages.learning_accuracy(),
-        "intransigence": None if lag is None else mean_defined(lag),
+        "learning_accuracy": stages.compute_learning_accuracy(),
+        "intransigence": None if lag is None else average_defined(lag),
         "intransigence_last": lag[-1] if lag else None,
         "gap_to_joint": gap[-1] if gap else None,
         "gap_by_stage": gap,
     }
 
 
-def mean_defined(values: Iterable[float | None]) -> float | None:
+def average_defined(values: Iterable[float | None]) -> float | None:
     """Return the mean of the defined values, or None if there is none."""
     defined = [value for value in values if value is not None]
     return sum(defined) / len(defined) if defined else None
 
 
-def _cell_accuracy(cells: Cells, version: int, task: int) -> float | None:
-    return _ratio_or_none(*cells.get((version, task), (0, 0)))
+def _compute_cell_accuracy(cells: Cells, version: int, task: int) -> float | None:
+    return _divide_or_none(*cells.get((version, task), (0, 0)))
 
 
-def _ratio_or_none(part: int, whole: int) -> float | None:
+def _divide_or_none(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def _difference_or_none(a: float | None, b: float | None) -> float | None:
+def _subtract_or_none(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a - b

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from core.statistics.matrix import Cells, Row, Stages, mean_defined
+from core.statistics.matrix import Cells, Row, Stages, average_defined
 
 
 class Cell(NamedTuple):
@@ -44,7 +44,9 @@ class RowFigures:
     forgetting: float | None
 
 
-def row_figures(tasks: Sequence[int], cells: Mapping[int, Cell], scenario: str) -> RowFigures:
+def compute_row_figures(
+    tasks: Sequence[int], cells: Mapping[int, Cell], scenario: str
+) -> RowFigures:
     """Return the figures of a version.
 
     Args:
@@ -53,13 +55,13 @@ def row_figures(tasks: Sequence[int], cells: Mapping[int, Cell], scenario: str) 
         scenario: data, task or class; determines the primary accuracy.
     """
     row = [cells[task] for task in tasks if task in cells]
-    acc = mean_defined(cell.accuracy for cell in row)
+    acc = average_defined(cell.accuracy for cell in row)
     total = sum(cell.total for cell in row)
     pooled = sum(cell.correct for cell in row) / total if total else None
     forgetting = (
         None if c.best is None or c.accuracy is None else c.best - c.accuracy for c in row
     )
-    return RowFigures(acc, acc if scenario == "task" else pooled, mean_defined(forgetting))
+    return RowFigures(acc, acc if scenario == "task" else pooled, average_defined(forgetting))
 
 
 class StoredStages(Stages):
@@ -91,29 +93,31 @@ class StoredStages(Stages):
         self._best = {task: cell.best for task, cell in row.items() if cell.best is not None}
         self._best_ever = self._find_best_ever(first)
 
-    def primary_accuracy(self, stage: int) -> float | None:
+    def compute_primary_accuracy(self, stage: int) -> float | None:
         """Return the stored primary accuracy; that of the last version is computed."""
         return (
-            super().primary_accuracy(stage)
+            super().compute_primary_accuracy(stage)
             if stage == self.last
-            else self._stored_figures(stage)[0]
+            else self._read_stored_figures(stage)[0]
         )
 
-    def mean_forgetting(self, stage: int, *, literal: bool = False) -> float | None:
+    def compute_mean_forgetting(self, stage: int, *, literal: bool = False) -> float | None:
         """Return the stored forgetting; that of the last version is computed."""
         return (
-            super().mean_forgetting(stage, literal=literal)
+            super().compute_mean_forgetting(stage, literal=literal)
             if stage == self.last
-            else self._stored_figures(stage)[1]
+            else self._read_stored_figures(stage)[1]
         )
 
-    def task_forgetting(self, task: int, stage: int, *, literal: bool = False) -> float | None:
+    def compute_task_forgetting(
+        self, task: int, stage: int, *, literal: bool = False
+    ) -> float | None:
         """Return f_j^k of the last stage, from the best accuracy in its cell; else None."""
         best = (self._best_ever if literal else self._best).get(task)
         now = self._now.get(task) if stage == self.last else None
         return None if best is None or now is None else best - now
 
-    def _stored_figures(self, stage: int) -> tuple[float | None, float | None]:
+    def _read_stored_figures(self, stage: int) -> tuple[float | None, float | None]:
         return self._stored.get(self.line[stage].version, (None, None))
 
     def _find_best_ever(self, first: Cells) -> dict[int, float]:

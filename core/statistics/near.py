@@ -61,7 +61,7 @@ def hash_images(images: _Images) -> Hashes:
     return np.concatenate([np.zeros((0, 2), np.uint64), *parts])
 
 
-def hamming_distances(first: Hashes, second: Hashes) -> npt.NDArray[np.uint8]:
+def compute_hamming_distances(first: Hashes, second: Hashes) -> npt.NDArray[np.uint8]:
     """Return the number of bits in which hashes [..., 2] differ, as uint8 [...]."""
     return np.bitwise_count(first ^ second).sum(-1, dtype=np.uint8)  # type: ignore[no-any-return]
 
@@ -288,7 +288,7 @@ def _visit_pairs(
             if labels is not None:
                 differ = labels[first] != labels[second]
                 first, second = first[differ], second[differ]
-            near = hamming_distances(hashes[first], hashes[second]) <= MOST_BITS
+            near = compute_hamming_distances(hashes[first], hashes[second]) <= MOST_BITS
             visit(first[near], second[near])
     return complete
 

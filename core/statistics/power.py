@@ -48,7 +48,7 @@ class Visible:
 
 
 @lru_cache(maxsize=256)
-def find_visible(images: int, limit: float) -> Visible:
+def find_detectable_loss(images: int, limit: float) -> Visible:
     """Return the loss that `images` held-out images reveal, and the number for half of it."""
     loss = find_visible_loss(images, limit)
     # A loss that the gains and the limit nearly cancel is not detected with any number of images.
@@ -67,18 +67,18 @@ def find_visible_loss(images: int, limit: float, gained: float = GAINED) -> floa
     images = min(images, _MOST_IMAGES)
     # The probability rises with the loss, so that bisection finds the smallest one.
     low, high = 0, math.floor((1.0 - gained) / _STEP)
-    if detection_probability(images, high * _STEP, gained, limit) < DETECTED:
+    if compute_detection_probability(images, high * _STEP, gained, limit) < DETECTED:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if detection_probability(images, middle * _STEP, gained, limit) < DETECTED:
+        if compute_detection_probability(images, middle * _STEP, gained, limit) < DETECTED:
             low = middle
         else:
             high = middle
     return round(high * _STEP, 3)
 
 
-def detection_probability(images: int, lost: float, gained: float, limit: float) -> float:
+def compute_detection_probability(images: int, lost: float, gained: float, limit: float) -> float:
     """Return the probability that the gate detects a loss.
 
     Args:
@@ -95,9 +95,9 @@ def detection_probability(images: int, lost: float, gained: float, limit: float)
     last = min(images, math.ceil(mean + _SPREAD * spread + 1))
     total = 0.0
     for flips in range(first, last + 1):
-        most_gains = _most_gains(flips, limit * images)
+        most_gains = _find_most_gains(flips, limit * images)
         if most_gains >= 0:
-            total += _binomial_probability(flips, images, flipped) * _sum_binomial(
+            total += _compute_binomial_probability(flips, images, flipped) * _sum_binomial(
                 most_gains, flips, gained / flipped
             )
     return min(1.0, total)
@@ -110,20 +110,20 @@ def _find_images(loss: float, limit: float, above: int) -> int | None:
     """
     # Not from 0, which doubling would not change.
     low, high = above, max(_ROUND, above)
-    while detection_probability(high, loss, GAINED, limit) < DETECTED:
+    while compute_detection_probability(high, loss, GAINED, limit) < DETECTED:
         low, high = high, high * 2
         if high > _MOST_IMAGES:
             return None
     while high - low > _ROUND:
         middle = (low + high) // 2
-        if detection_probability(middle, loss, GAINED, limit) < DETECTED:
+        if compute_detection_probability(middle, loss, GAINED, limit) < DETECTED:
             low = middle
         else:
             high = middle
     return above + math.ceil((high - above) / _ROUND) * _ROUND
 
 
-def _most_gains(flips: int, least: float) -> int:
+def _find_most_gains(flips: int, least: float) -> int:
     """Return the most gains among `flips` with which a loss is detected, or -1.
 
     The loss is detected if it is significant and its net number exceeds `least`.
@@ -143,7 +143,7 @@ def _most_significant(flips: int) -> int:
     return guess
 
 
-def _binomial_probability(k: int, n: int, p: float) -> float:
+def _compute_binomial_probability(k: int, n: int, p: float) -> float:
     """Return P(X = k) of a binomial."""
     if p <= 0.0 or p >= 1.0:
         return float(k == (0 if p <= 0.0 else n))
@@ -161,14 +161,14 @@ def _sum_binomial(k: int, n: int, p: float) -> float:
         return 1.0
     odds = p / (1.0 - p)
     if k <= n * p:
-        total = term = _binomial_probability(k, n, p)
+        total = term = _compute_binomial_probability(k, n, p)
         for i in range(k, 0, -1):
             term *= i / ((n - i + 1) * odds)
             total += term
             if term < total * 1e-16:
                 break
         return total
-    total = term = _binomial_probability(k + 1, n, p)
+    total = term = _compute_binomial_probability(k + 1, n, p)
     for i in range(k + 1, n):
         term *= (n - i) * odds / (i + 1)
         total += term

@@ -39,7 +39,7 @@ class Sure:
     right: int
 
 
-def needed_images(precision: float) -> int:
+def compute_needed_images(precision: float) -> int:
     """Return the least number of held-out images for a promise, if all are right.
 
     That is the smallest n with precision to the power of n ≤ `RISK`.
@@ -75,10 +75,10 @@ def is_share_surely_above(right: int, images: int, precision: float) -> bool:
         total += term
         if total > RISK or term < 1e-12:
             break
-    # The same tolerance as in `needed_images`: that many images, all right, must suffice.
+    # The same tolerance as in `compute_needed_images`: that many images, all right, must suffice.
     return total <= RISK + 1e-12
 
 
 def _first_test(images: int, precision: float) -> int:
-    needed = needed_images(precision)
+    needed = compute_needed_images(precision)
     return max(needed, min(images // _LATEST_SHARE, _LATEST_TIMES * needed))

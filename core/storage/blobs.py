@@ -46,18 +46,18 @@ _verifying = [threading.RLock() for _ in range(256)]
 class Marks(Protocol):
     """Marks of damaged blobs that all processes share, by store key."""
 
-    def has(self, key: str) -> bool:
+    def is_marked(self, key: str) -> bool:
         """Return whether the blob is marked damaged.
 
         Then this process must not trust its memory.
         """
         ...
 
-    def add(self, key: str) -> None:
+    def mark_damaged(self, key: str) -> None:
         """Mark the blob as damaged."""
         ...
 
-    def remove(self, key: str) -> None:
+    def remove_mark(self, key: str) -> None:
         """Remove the mark, after sound bytes were stored."""
         ...
 
@@ -105,14 +105,14 @@ class Blobs:
         sha256, size = _hash_file(path)
         key = self.make_key(sha256)
         info = self._store.stat(key)
-        marked = info is not None and self._marks is not None and self._marks.has(key)
+        marked = info is not None and self._marks is not None and self._marks.is_marked(key)
         # An object that nobody has verified lately may be damaged, and correct bytes repair it.
         if marked or info is None or info.size != size or not self._is_remembered(info):
             tag = self._store.put_file(key, path, move=move)
             if marked and self._marks is not None:
                 # At once, since downloads and jobs refuse the blob as long as it is marked.
-                self._marks.remove(key)
-            VERIFIED.add(self._name_object(key), tag)
+                self._marks.remove_mark(key)
+            VERIFIED.remember_verified(self._name_object(key), tag)
         # A blob that was stored already leaves the file, which the caller does not want any more.
         if move:
             path.unlink(missing_ok=True)
@@ -138,14 +138,14 @@ class Blobs:
         try:
             require_digest(self._store, self.make_key(sha256), sha256)
         except Damaged:
-            raise self._found_damaged(sha256) from None
+            raise self._mark_as_damaged(sha256) from None
 
     def seems_sound(self, sha256: str) -> bool:
         """Return whether the blob can be served whole.
 
         Only a blob on a local disk is verified now; others are verified while they are read.
         """
-        if self._store.local_path(self.make_key(sha256)) is None:
+        if self._store.get_local_path(self.make_key(sha256)) is None:
             return True
         try:
             self.require_sound(sha256)
@@ -166,7 +166,7 @@ class Blobs:
         """
         key = self.make_key(sha256)
         if offset == 0 and length is None:
-            if self._store.local_path(key) is not None:
+            if self._store.get_local_path(key) is not None:
                 self.require_sound(sha256)
             # Not a generator itself, so that a missing blob is reported before the first chunk.
             return self._report_damage(verify_chunks(self._store.read(key), key, sha256), sha256)
@@ -181,7 +181,7 @@ class Blobs:
         Raises:
             StoreCorrupt: the blob is missing or damaged.
         """
-        local = self._store.local_path(self.make_key(sha256))
+        local = self._store.get_local_path(self.make_key(sha256))
         if local is not None:
             self.require_sound(sha256)
             return local
@@ -197,21 +197,21 @@ class Blobs:
                     "a cached blob was damaged and is fetched again", extra={"sha256": sha256}
                 )
                 cached.unlink(missing_ok=True)
-            self._download(sha256, cached)
+            self._download_blob(sha256, cached)
         return cached
 
-    def damaged_file(self, sha256: str) -> StoreCorrupt:
+    def report_damaged_file(self, sha256: str) -> StoreCorrupt:
         """Return the error for a damaged file of `fetch_file`, and stop serving that file."""
-        if self._store.local_path(self.make_key(sha256)) is not None:
-            return self._found_damaged(sha256)
+        if self._store.get_local_path(self.make_key(sha256)) is not None:
+            return self._mark_as_damaged(sha256)
         self.drop_copy(sha256)  # the stored blob may still be sound
         return _build_damage_error(self.make_key(sha256))
 
-    def _found_damaged(self, sha256: str) -> StoreCorrupt:
+    def _mark_as_damaged(self, sha256: str) -> StoreCorrupt:
         key = self.make_key(sha256)
-        VERIFIED.drop(self._name_object(key))
+        VERIFIED.forget_name(self._name_object(key))
         if self._marks is not None:
-            self._marks.add(key)
+            self._marks.mark_damaged(key)
         return _build_damage_error(key)
 
     def delete(self, sha256: str) -> None:
@@ -219,7 +219,7 @@ class Blobs:
         key = self.make_key(sha256)
         self._store.delete(key)
         # The same bytes may be stored again later, and must be verified then.
-        VERIFIED.drop(self._name_object(key))
+        VERIFIED.forget_name(self._name_object(key))
         self.drop_copy(sha256)
 
     def list_copies(self) -> list[str]:
@@ -235,7 +235,7 @@ class Blobs:
         """Remove only the cached copy, if present."""
         cached = self._locate_cached(sha256)
         cached.unlink(missing_ok=True)
-        VERIFIED.drop(str(cached))
+        VERIFIED.forget_name(str(cached))
 
     def _name_object(self, key: str) -> str:
         return f"{self._store!r}/{key}"
@@ -243,16 +243,16 @@ class Blobs:
     def _is_remembered(self, info: ObjectInfo) -> bool:
         name = self._name_object(info.key)
         # S3 returns only the tag of the content for what it has just stored, without the time.
-        return VERIFIED.has(name, info.tag) or VERIFIED.has(name, info.content)
+        return VERIFIED.is_verified(name, info.tag) or VERIFIED.is_verified(name, info.content)
 
     def _remember_verified(self, info: ObjectInfo) -> None:
-        VERIFIED.add(self._name_object(info.key), info.tag)
+        VERIFIED.remember_verified(self._name_object(info.key), info.tag)
 
     def _report_damage(self, chunks: Iterator[bytes], sha256: str) -> Iterator[bytes]:
         try:
             yield from chunks
         except Damaged:
-            raise self._found_damaged(sha256) from None
+            raise self._mark_as_damaged(sha256) from None
 
     def _locate_cached(self, sha256: str) -> Path:
         return self._cache / self.make_key(sha256)
@@ -263,7 +263,7 @@ class Blobs:
         A link uses no extra space. If the file is on another disk, nothing is done.
         """
         cached = self._locate_cached(sha256)
-        if self._store.local_path(self.make_key(sha256)) is not None or cached.exists():
+        if self._store.get_local_path(self.make_key(sha256)) is not None or cached.exists():
             return
         try:
             cached.parent.mkdir(parents=True, exist_ok=True)
@@ -272,10 +272,10 @@ class Blobs:
             status = cached.stat()
         except OSError:
             return
-        VERIFIED.add(str(cached), make_file_tag(status))
+        VERIFIED.remember_verified(str(cached), make_file_tag(status))
         self._trim_after(status.st_size)
 
-    def _download(self, sha256: str, target: Path) -> None:
+    def _download_blob(self, sha256: str, target: Path) -> None:
         info = self._store.stat(self.make_key(sha256))
         # The tag was read before: if the object is replaced meanwhile, the new one is not trusted.
         chunks = self.read(sha256)
@@ -293,7 +293,7 @@ class Blobs:
         finally:
             temporary.unlink(missing_ok=True)
         # The bytes were hashed while they were read.
-        VERIFIED.add(str(target), make_file_tag(status))
+        VERIFIED.remember_verified(str(target), make_file_tag(status))
         if info is not None:
             self._remember_verified(info)
         self._trim_after(status.st_size)
@@ -343,17 +343,17 @@ def require_digest(store: Store, key: str, sha256: str) -> None:
     name = f"{store!r}/{key}"
     with _verifying[int(sha256[:2], 16)]:
         info = store.stat(key)
-        if info is not None and VERIFIED.has(name, info.tag):
+        if info is not None and VERIFIED.is_verified(name, info.tag):
             return
         # Forgotten before the bytes are read: if that fails, nothing is trusted.
-        VERIFIED.drop(name)
+        VERIFIED.forget_name(name)
         digest = hashlib.sha256()
         for chunk in store.read(key):
             digest.update(chunk)
         if digest.hexdigest() != sha256:
             raise _build_damage_error(key)
         if info is not None:
-            VERIFIED.add(name, info.tag)
+            VERIFIED.remember_verified(name, info.tag)
 
 
 class Damaged(StoreCorrupt):
@@ -395,14 +395,14 @@ def _is_sound_copy(sha256: str, path: Path, status: os.stat_result) -> bool:
     It is not read if this process verified it recently.
     """
     tag = make_file_tag(status)
-    if VERIFIED.has(str(path), tag):
+    if VERIFIED.is_verified(str(path), tag):
         return True
     try:
         if _hash_file(path)[0] != sha256:
             return False
     except FileNotFoundError:
         return False  # trimmed by another process
-    VERIFIED.add(str(path), tag)
+    VERIFIED.remember_verified(str(path), tag)
     return True
 
 
@@ -414,7 +414,7 @@ def _record_use(path: Path, status: os.stat_result) -> None:
     try:
         # Mount options such as noatime keep reads from updating the access time.
         os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
-        VERIFIED.retag(str(path), make_file_tag(path.stat()))
+        VERIFIED.replace_tag(str(path), make_file_tag(path.stat()))
     except FileNotFoundError:
         raise Unavailable(
             f"The cached blob {path.name} was removed while it was fetched; try again."

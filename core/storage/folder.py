@@ -57,14 +57,14 @@ class FolderStore:
             if move and os.fstat(source.fileno()).st_dev == self._read_device():
                 # A rename may reach the disk before the content of its file.
                 os.fsync(source.fileno())
-                self._into_place(path, target)
+                self._move_into_place(path, target)
                 # Otherwise, a power cut could bring back the source beside the stored object.
                 _sync_folder(path.parent)
-                return _tag_of(target)
-            with self._incoming_file() as (temporary, handle):
+                return _make_entry_tag(target)
+            with self._open_incoming_file() as (temporary, handle):
                 _copy_file(source, handle)
                 self._finish_file(temporary, handle, target)
-                tag = _tag_of(target)
+                tag = _make_entry_tag(target)
         if move:
             path.unlink(missing_ok=True)
         return tag
@@ -72,7 +72,7 @@ class FolderStore:
     def put_bytes(self, key: str, data: bytes) -> None:
         """Store bytes under a key."""
         target = self._locate_object(key)
-        with self._translate_errors(), self._incoming_file() as (temporary, handle):
+        with self._translate_errors(), self._open_incoming_file() as (temporary, handle):
             handle.write(data)
             self._finish_file(temporary, handle, target)
 
@@ -160,16 +160,16 @@ class FolderStore:
                 if info is not None:
                     yield info
 
-    def local_path(self, key: str) -> Path | None:
+    def get_local_path(self, key: str) -> Path | None:
         """Return the object's file, or None when there is none."""
         path = self._locate_object(key)
         return path if path.is_file() else None
 
-    def presign(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
+    def make_download_url(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
         """Return None, because a folder has no URLs."""
         return None
 
-    def check(self) -> None:
+    def check_usable(self) -> None:
         """Raise `Unavailable` unless the folder is writable, `NoSpace` if the disk is full."""
         with self._translate_errors():
             file_system = os.statvfs(self.root)
@@ -179,7 +179,7 @@ class FolderStore:
         if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
             raise Unavailable(f"The store's folder {self.root} cannot be written by this user.")
 
-    def prepare(self) -> None:
+    def create_root(self) -> None:
         """Make the folder, and remove files that crashed writers left more than a day ago."""
         with self._translate_errors():
             self._incoming.mkdir(parents=True, exist_ok=True)
@@ -206,7 +206,7 @@ class FolderStore:
         return self._incoming.stat().st_dev
 
     @contextmanager
-    def _incoming_file(self) -> Iterator[tuple[Path, BinaryIO]]:
+    def _open_incoming_file(self) -> Iterator[tuple[Path, BinaryIO]]:
         """Open a new file in `.incoming/`, which is removed at the end unless it was renamed."""
         self._incoming.mkdir(parents=True, exist_ok=True)
         temporary = self._incoming / secrets.token_hex(16)
@@ -219,9 +219,9 @@ class FolderStore:
     def _finish_file(self, temporary: Path, handle: BinaryIO, target: Path) -> None:
         handle.flush()
         os.fsync(handle.fileno())
-        self._into_place(temporary, target)
+        self._move_into_place(temporary, target)
 
-    def _into_place(self, source: Path, target: Path) -> None:
+    def _move_into_place(self, source: Path, target: Path) -> None:
         """Rename `source` to `target` and make its folders.
 
         Retry if a concurrent delete removes them.
@@ -297,7 +297,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _tag_of(path: Path) -> str:
+def _make_entry_tag(path: Path) -> str:
     try:
         return make_file_tag(path.stat())
     except FileNotFoundError:  # swept already

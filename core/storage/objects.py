@@ -87,11 +87,11 @@ class Store(Protocol):
         """Yield the objects whose key starts with `prefix` (empty: all), in no particular order."""
         ...
 
-    def local_path(self, key: str) -> Path | None:
+    def get_local_path(self, key: str) -> Path | None:
         """Return the object's file in a folder store; None if missing or in another store."""
         ...
 
-    def presign(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
+    def make_download_url(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
         """Return a URL to GET the object for `seconds` (1 to 900) without a key; None for a folder.
 
         Args:
@@ -99,11 +99,11 @@ class Store(Protocol):
         """
         ...
 
-    def check(self) -> None:
+    def check_usable(self) -> None:
         """Raise `Unavailable` within seconds if the store cannot be used now."""
         ...
 
-    def prepare(self) -> None:
+    def create_root(self) -> None:
         """Make the folder or the bucket if it is missing."""
         ...
 

@@ -73,7 +73,7 @@ class Patience:
     repeat_silence: bool = True
     """Repeat a request to a server that accepted it but did not respond in time."""
 
-    def make_pool(self) -> PoolManager:
+    def make_connection_pool(self) -> PoolManager:
         """Return a connection pool with these limits; TLS certificates are always verified."""
         return PoolManager(
             timeout=Timeout(connect=self.connect_s, read=self.read_s),
@@ -300,13 +300,13 @@ class S3Store:
             modified = item.last_modified.timestamp() if item.last_modified else 0.0
             yield ObjectInfo(name.removeprefix(self.address.prefix), item.size or 0, modified)
 
-    def local_path(self, key: str) -> Path | None:
+    def get_local_path(self, key: str) -> Path | None:
         """Return None, because an S3 store has no local files."""
         # A wrong key is refused as by a folder, though none is used here.
         check_object_key(key)
         return None
 
-    def presign(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
+    def make_download_url(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
         """Return a URL to GET the object for `seconds` (1 to 900), with these response headers.
 
         Raises:
@@ -326,13 +326,13 @@ class S3Store:
                 "GET", self.address.bucket, name, timedelta(seconds=seconds), dict(fixed)
             )
 
-    def check(self) -> None:
+    def check_usable(self) -> None:
         """Raise `Unavailable` unless the server responds within 3 seconds and has the bucket."""
         with self._translate_errors():
             if not self._check_client.bucket_exists(self.address.bucket):
-                raise self._no_bucket()
+                raise self._make_missing_bucket_error()
 
-    def prepare(self) -> None:
+    def create_root(self) -> None:
         """Make the bucket if it is missing."""
         with self._translate_errors():
             if self._client.bucket_exists(self.address.bucket):
@@ -381,7 +381,7 @@ class S3Store:
 
     def _build_outage_error(self, error: Exception) -> Unavailable:
         if isinstance(error, S3Error) and error.code == "NoSuchBucket":
-            return self._no_bucket()
+            return self._make_missing_bucket_error()
         if isinstance(error, MaxRetryError) and error.reason is not None:
             error = error.reason
         if isinstance(error, S3Error):
@@ -395,7 +395,7 @@ class S3Store:
             f"The object store at {self.address.endpoint} failed: {reason}.", retry_after_s=5
         )
 
-    def _no_bucket(self) -> Unavailable:
+    def _make_missing_bucket_error(self) -> Unavailable:
         return Unavailable(
             f"The object store at {self.address.endpoint} has no bucket {self.address.bucket}:"
             " run `perennial migrate`, which makes it."
@@ -415,7 +415,7 @@ def _make_client(address: S3Address, access_key: str, secret_key: str, patience:
         secure=address.secure,
         # Given, or the client would ask the server for it, even to sign a URL.
         region=address.region,
-        http_client=patience.make_pool(),
+        http_client=patience.make_connection_pool(),
     )
 
 

@@ -52,22 +52,22 @@ class TimedStore:
         """Call `Store.list`, not measured because it goes on while its reader works."""
         return self.inner.list(prefix)
 
-    def local_path(self, key: str) -> Path | None:
-        """Call `Store.local_path`, not measured."""
-        return self.inner.local_path(key)
+    def get_local_path(self, key: str) -> Path | None:
+        """Call `Store.get_local_path`, not measured."""
+        return self.inner.get_local_path(key)
 
-    def presign(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
-        """Call `Store.presign`, not measured because it contacts no server."""
-        return self.inner.presign(key, seconds, headers)
+    def make_download_url(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
+        """Call `Store.make_download_url`, not measured because it contacts no server."""
+        return self.inner.make_download_url(key, seconds, headers)
 
-    def check(self) -> None:
-        """Call `Store.check`, measured as `check`."""
+    def check_usable(self) -> None:
+        """Call `Store.check_usable`, measured as `check`."""
         with _measure_operation("check"):
-            self.inner.check()
+            self.inner.check_usable()
 
-    def prepare(self) -> None:
-        """Call `Store.prepare`, not measured."""
-        self.inner.prepare()
+    def create_root(self) -> None:
+        """Call `Store.create_root`, not measured."""
+        self.inner.create_root()
 
     def remove_strays(self, older_s: float = STRAY_AFTER_S) -> None:
         """Call `Store.remove_strays`, not measured."""

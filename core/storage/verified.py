@@ -24,14 +24,14 @@ class Verified:
         self._found: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def has(self, name: str, tag: str) -> bool:
+    def is_verified(self, name: str, tag: str) -> bool:
         """Return whether `name` was verified recently with the same tag."""
         with self._lock:
             verified_tag, at = self._found.get(name, ("", 0.0))
         # Empty tags of unknown objects are equal to each other, and prove nothing.
         return bool(tag) and verified_tag == tag and time.monotonic() - at < self.age_s
 
-    def add(self, name: str, tag: str) -> None:
+    def remember_verified(self, name: str, tag: str) -> None:
         """Remember `name` as verified now; beyond the limit, the oldest entry is dropped."""
         with self._lock:
             # A clock that is set back must not prolong the trust, so the time is monotonic.
@@ -41,14 +41,14 @@ class Verified:
             if len(self._found) > self._limit:
                 self._found.popitem(last=False)
 
-    def retag(self, name: str, tag: str) -> None:
+    def replace_tag(self, name: str, tag: str) -> None:
         """Replace an entry's tag after this process changed a file's times but not its bytes."""
         with self._lock:
             # Without a new time: changing the file's times verifies nothing.
             if name in self._found:
                 self._found[name] = (tag, self._found[name][1])
 
-    def drop(self, name: str) -> None:
+    def forget_name(self, name: str) -> None:
         """Forget `name`, if it is remembered."""
         with self._lock:
             self._found.pop(name, None)

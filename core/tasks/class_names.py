@@ -59,13 +59,13 @@ def compare_names(batch: Collection[str], known: Collection[str]) -> Compared:
     if new:
         # Known names come first, since the first one wins; sorted, for one result each time.
         for name in sorted(known_names):
-            index.add(name)
+            index.add_name(name)
     look_alike = []
     for name in new:
-        similar = index.find(name)
+        similar = index.find_similar_name(name)
         if similar is not None:
             look_alike.append((name, similar))
-        index.add(name)
+        index.add_name(name)
     return Compared(new, sorted(set(batch) & known_names), look_alike)
 
 
@@ -113,7 +113,7 @@ class _Index:
         self._shorter: dict[int, str] = {}
         self._replaced: dict[int, str] = {}
 
-    def add(self, name: str) -> None:
+    def add_name(self, name: str) -> None:
         """Add a class name to the index."""
         fold = fold_name(name)
         for stem in list_stems(fold):
@@ -125,7 +125,7 @@ class _Index:
                 self._shorter.setdefault(hash(shorter), name)
                 self._replaced.setdefault(hash((at, shorter)), name)
 
-    def find(self, name: str) -> str | None:
+    def find_similar_name(self, name: str) -> str | None:
         """Return an indexed name that is similar to this one, or None."""
         fold = fold_name(name)
         for stem in list_stems(fold):

@@ -95,7 +95,7 @@ def rank_tasks(
     ]
     where = read_standings(session, model.id, tasks)
     held_numbers = {number for number, standing in where.items() if standing is Standing.HELD}
-    held_numbers |= _held_versions(
+    held_numbers |= _find_held_versions(
         session, model, [n for n, standing in where.items() if standing is Standing.SKIPPED]
     )
     same = [Same(task, where[task.number], task.number in held_numbers) for task in tasks]
@@ -109,7 +109,7 @@ def _rank_earlier_task(same: Same) -> int:
     return len(ANSWERS) + (not same.is_answer)
 
 
-def _held_versions(session: Session, model: Model, numbers: Sequence[int]) -> set[int]:
+def _find_held_versions(session: Session, model: Model, numbers: Sequence[int]) -> set[int]:
     """Return those of some tasks whose newest version is held."""
     if not numbers:
         return set()

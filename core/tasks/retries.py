@@ -19,7 +19,7 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.job import JobOut
 from core.contract.responses.recipe import RecipeOut
 from core.database import job_log
-from core.database.jobs import change_state, held_for_data, is_unfinished, record_creation
+from core.database.jobs import change_state, is_held_for_data, is_unfinished, record_creation
 from core.database.kinds import Kind
 from core.database.session import Database
 from core.database.states import Action, State, find_next_state
@@ -161,7 +161,7 @@ def _retry_task(again: Again) -> Job:
                 extra={"state": str(job.state)},
             )
         return learn_again(again)
-    if job.state == State.REJECTED and not held_for_data(job):
+    if job.state == State.REJECTED and not is_held_for_data(job):
         raise WrongState(
             "The batch was rejected, and would be again: correct it and send it as a new task.",
             extra={"state": str(job.state)},
@@ -177,10 +177,10 @@ def _queue_again(again: Again) -> None:
     before = job.state
     patch = _choose_override(again)
     # Now, since it depends on the state and the error, which are replaced below.
-    was_held = held_for_data(job)
+    was_held = is_held_for_data(job)
     if again.override is None and was_held:  # a retry means that the person has seen the findings
         patch = {**patch, "data_report": "warn"}
-    former, parent = _without_resources(job.recipe), job.parent_version
+    former, parent = _drop_resources(job.recipe), job.parent_version
     job.recipe_override, job.recipe, job.gate = patch, _resolve_recipe(again, patch), model.gate
     if was_held and job.recipe.get("data_report") != "hold":
         _settle_findings(again.task)
@@ -189,7 +189,7 @@ def _queue_again(again: Again) -> None:
     model.next_place += 1
     # A person has asked, so that former failures do not count.
     job.strikes, job.out_of_memory, job.error, job.progress = 0, 0, None, {}
-    if parent != model.head or former != _without_resources(job.recipe):
+    if parent != model.head or former != _drop_resources(job.recipe):
         job.resume_on = None  # its snapshot is not used, so that it may run anywhere
     copy_recipe_resources(job)
     # The parent is chosen at the next claim; a snapshot of another parent or recipe is ignored
@@ -211,7 +211,7 @@ def _settle_findings(task: Task) -> None:
     task.report = {**task.report, "settled": sorted(settled_kinds)}
 
 
-def _without_resources(recipe: RecipeOut) -> dict[str, object]:
+def _drop_resources(recipe: RecipeOut) -> dict[str, object]:
     return {name: value for name, value in recipe.items() if name != "resources"}
 
 

@@ -14,7 +14,7 @@ from core.contract.patch import RecipePatch
 from core.contract.responses.audit import AuditData
 from core.contract.responses.job import JobOut
 from core.contract.responses.task import TaskOut
-from core.database.jobs import held_for_data
+from core.database.jobs import is_held_for_data
 from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import NotFound, WrongState
@@ -157,7 +157,7 @@ def _explain_not_relearnable(session: Session, model: Model, task: Task, where: 
         return f"Version {model.head}, from which the line goes on, was taught it"
     if where in (Standing.QUEUED, Standing.RUNNING):
         return "Its job is under way"
-    if where is Standing.REJECTED and not held_for_data(retries.find_newest_job(session, task)):
+    if where is Standing.REJECTED and not is_held_for_data(retries.find_newest_job(session, task)):
         return "Its archive cannot be used: upload the batch again"
     return f"Retry its job: POST /v1/jobs/{retries.find_newest_job(session, task).id}/retry"
 

@@ -142,13 +142,13 @@ class Submission:
     admission: Admission = ANY
     upload: Whole | None = None
 
-    def preview(self) -> Report:
+    def preview_submission(self) -> Report:
         """Return the report of submitting this batch without doing it (`?validate=only`).
 
         Raises:
             NotFound, LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit`.
         """
-        return self.build_report(self.in_model())
+        return self.build_report(self.find_in_model())
 
     def build_report(self, there: BatchInModel) -> Report:
         """Return the facts about the batch that its names and sizes show."""
@@ -182,7 +182,7 @@ class Submission:
             report["repeats"] = there.repeats
         return report
 
-    def submit(self) -> Done[Accepted]:
+    def submit_batch(self) -> Done[Accepted]:
         """Make the batch the model's next task, unless it repeats one (see
         `core.tasks.repeats`).
 
@@ -199,10 +199,12 @@ class Submission:
         planned = self._plan_in_model(plans_known=False)  # errors are raised before any bytes move
         if planned is None and (response_of_known := self._answer_known()) is not None:
             return response_of_known
-        batch_in_model = planned or self.in_model()
+        batch_in_model = planned or self.find_in_model()
 
         add_task = partial(self._add_task, batch_in_model, override, task_id)
-        return self.commit(batch_in_model, build_archive_key(task_id), add_task, self.upload)
+        return self.move_and_accept(
+            batch_in_model, build_archive_key(task_id), add_task, self.upload
+        )
 
     def _add_task(
         self,
@@ -355,7 +357,7 @@ class Submission:
         idempotency.store_response(session, self.actor, self.repeat, response, now)
         session.flush()
 
-    def commit(
+    def move_and_accept(
         self, there: BatchInModel, key: str, add: Add[Answer], spent: Whole | None = None
     ) -> Done[Answer]:
         """Move the archive into the store and accept it in one transaction.
@@ -415,7 +417,7 @@ class Submission:
             delete_pieces(self.store, spent)
         return done
 
-    def in_model(self) -> BatchInModel:
+    def find_in_model(self) -> BatchInModel:
         """Return the batch in its model as that is now; for errors see `preview`."""
         batch_in_model = self._plan_in_model(plans_known=True)
         assert batch_in_model is not None
@@ -435,17 +437,13 @@ class Submission:
                 return None
             plan = self.make_plan(session, past)
             known_names = batch_report.list_known_classes(session, model)
-            directory = self.batch.directory
+            directory, recipe = self.batch.directory, plan.resolved.recipe
             images = (directory.n_train, past.held_out + directory.n_test)
-            expected_s = estimate_job_seconds(
-                session, self.catalogue, model, plan.resolved.recipe, *images
-            )
-            row = read_model_columns(model)
-            repeated_json = None
+            expected_s = estimate_job_seconds(session, self.catalogue, model, recipe, *images)
+            row, repeated_json = read_model_columns(model), None
             if answered is not None:
-                repeated_json = repeats.repeat_to_json(
-                    answered, repeats.find_making_job(session, answered)
-                )
+                job = repeats.find_making_job(session, answered)
+                repeated_json = repeats.repeat_to_json(answered, job)
         # Outside of a transaction that locks the model, since this may take a second.
         names = compare_names(self.batch.directory.classes, known_names)
         return BatchInModel(row, plan, names, expected_s, past.same, repeated_json)

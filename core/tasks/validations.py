@@ -21,8 +21,8 @@ from core.tasks.submission import LockedModel, Submission
 
 
 def begin_validation(submission: Submission) -> Done[JobOut]:
-    """Queue a job that decodes a batch; for errors see `Submission.submit`."""
-    batch, batch_in_model = submission.batch, submission.in_model()
+    """Queue a job that decodes a batch; for errors see `Submission.submit_batch`."""
+    batch, batch_in_model = submission.batch, submission.find_in_model()
     report = submission.build_report(batch_in_model)
     override = build_stored_override(submission.catalogue, batch.override)
     key = build_archive_key(new_id("job"))
@@ -44,4 +44,4 @@ def begin_validation(submission: Submission) -> Done[JobOut]:
         return Done(build_job_response(session, job), job.id)
 
     # Its upload is not given: it stays, so that it can be submitted after the check.
-    return submission.commit(batch_in_model, key, add_job)
+    return submission.move_and_accept(batch_in_model, key, add_job)

@@ -82,7 +82,7 @@ class Scrubber:
         self._cursor = ""
         self._objects = self._bytes = 0  # hashed and not yet recorded
 
-    def round(self) -> None:
+    def check_next_objects(self) -> None:
         """Check marked objects again, then continue a pass, or do a whole one that is due.
 
         Nothing is done while another worker has the lease. Errors of database and store in an
@@ -213,7 +213,7 @@ class Scrubber:
         info = self._store.stat(named.key)
         if info is None:
             return "missing", ""
-        path = self._store.local_path(named.key)
+        path = self._store.get_local_path(named.key)
         if path is not None:
             _forget_pages(str(path))
         digest = hashlib.sha256()

@@ -188,16 +188,16 @@ class _Noted:
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         return (info for info in self._store.list(prefix) if info.key not in self._gone)
 
-    def local_path(self, key: str) -> Path | None:
-        return None if key in self._gone else self._store.local_path(key)
+    def get_local_path(self, key: str) -> Path | None:
+        return None if key in self._gone else self._store.get_local_path(key)
 
-    def presign(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
-        return self._store.presign(key, seconds, headers)
+    def make_download_url(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
+        return self._store.make_download_url(key, seconds, headers)
 
-    def check(self) -> None:
-        self._store.check()
+    def check_usable(self) -> None:
+        self._store.check_usable()
 
-    def prepare(self) -> None:
+    def create_root(self) -> None:
         """Do nothing: a dry run creates nothing."""
 
     def remove_strays(self, older_s: float = 0.0) -> None:

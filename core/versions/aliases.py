@@ -234,7 +234,7 @@ def list_moves(
         }
 
 
-def earlier_targets(moves: list[AliasMove]) -> list[int]:
+def list_earlier_targets(moves: list[AliasMove]) -> list[int]:
     """Return the versions that a rollback may go back to, oldest first.
 
     A rollback drops the versions it skipped, so that two rollbacks in a row go two steps back.
@@ -322,7 +322,7 @@ def _find_rollback_target(session: Session, model: Model, current: Alias) -> Ver
         .where(AliasMove.model_id == model.id, AliasMove.alias == current.name)
         .order_by(AliasMove.id)
     ).all()
-    for number in reversed(earlier_targets(list(moves))):
+    for number in reversed(list_earlier_targets(list(moves))):
         target = lineage.find_numbered_version(session, model, number)
         if number == current.version or target is None or not target.gate.get("passed", True):
             continue

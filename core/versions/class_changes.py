@@ -64,7 +64,7 @@ class ClassChanges:
         return [one for one in self.classes if one.before is None]
 
 
-def class_changes(
+def count_class_changes(
     db: Database, actor: Actor, model: str, version: int, *, task: int | None = None
 ) -> ClassChanges:
     """Return the change of each class by `version`, on held-out images of its tasks or of `task`.

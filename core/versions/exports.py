@@ -191,4 +191,4 @@ def _write_file(blobs: Blobs, catalogue: Catalogue, source: _Source, target: Pat
         source.format.write(target, Version(source.manifest, parts, catalogue, sure=source.sure))
     except DamagedPart as error:
         damaged = next(part.sha256 for part in parts if part.path == error.path)
-        raise blobs.damaged_file(damaged) from error
+        raise blobs.report_damaged_file(damaged) from error

@@ -126,7 +126,7 @@ class _Basis:
         }
         return {number: tasks_by_number.get(number) for number in sorted(numbers)}
 
-    def digest(self, window: Window) -> bytes:
+    def digest_response(self, window: Window) -> bytes:
         """Return a digest of 32 bytes that differs for each different response."""
         scalars = (self.model.id, self.model.next_version, self.number, self.taught, window)
         rows = [list(map(tuple, rows)) for rows in (self.versions, self.tasks)]
@@ -156,7 +156,7 @@ def load_cached_metrics(
     with db.read() as session:
         basis = _read_basis(session, actor, model, version)
         return kept.get_or_make(
-            basis.digest(window),
+            basis.digest_response(window),
             # JSON has no NaN or infinity.
             lambda: to_json(_build_response(session, basis, window), inf_nan_mode="null"),
         )

@@ -183,7 +183,7 @@ def _summarise_lineage(recorded: _Recorded, line: Sequence[int]) -> StageFigures
         return [_compute_share(recorded[name].get(version, {}).get("all")) for version in line]
 
     return {
-        "fwt_probe": matrix.mean_defined(
+        "fwt_probe": matrix.average_defined(
             _compute_forward_transfer(recorded["knn_probe"].get(version, {})) for version in line
         ),
         "update_norm": read_numbers("update_norm", "backbone"),

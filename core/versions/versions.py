@@ -118,7 +118,7 @@ def list_versions(
         row = find_model(session, actor, model)
         query = select(Version).where(Version.model_id == row.id).options(_LISTED)
         rows: Page[Version] = read_page(session, query, Version.number, limit, cursor)
-        accuracy = _mean_accuracy(session, row, [version.number for version in rows.rows])
+        accuracy = _read_mean_accuracies(session, row, [version.number for version in rows.rows])
         items = [_build_item(version, accuracy.get(version.number)) for version in rows.rows]
         return {"items": items, "next_cursor": rows.next_cursor}
 
@@ -143,7 +143,9 @@ def _build_item(version: Version, accuracy: float | None) -> VersionItem:
     return {**_build_base(version), "passed": passed, "mean_accuracy": accuracy}
 
 
-def _mean_accuracy(session: Session, model: Model, numbers: Sequence[int]) -> dict[int, float]:
+def _read_mean_accuracies(
+    session: Session, model: Model, numbers: Sequence[int]
+) -> dict[int, float]:
     """Return the mean accuracy, in [0, 1], of versions over learned tasks that were measured."""
     learned = select(Version.task_number).where(Version.model_id == model.id)
     query = (
@@ -264,7 +266,9 @@ def versions_to_json(
     if not versions:
         return []
     parts = _find_parts(session, [v.id for v in versions])
-    first = _first_holders(session, model, {p.sha256 for of_one in parts.values() for p in of_one})
+    first = _find_first_holders(
+        session, model, {p.sha256 for of_one in parts.values() for p in of_one}
+    )
     rows = _read_accuracies(session, model, [v.number for v in versions])
     measured = measurements.read_version_measurements(
         session, model.id, [v.number for v in versions]
@@ -315,7 +319,7 @@ def _find_parts(session: Session, ids: Sequence[str]) -> dict[str, list[Part]]:
     return parts_by_version
 
 
-def _first_holders(session: Session, model: Model, digests: set[str]) -> dict[str, int]:
+def _find_first_holders(session: Session, model: Model, digests: set[str]) -> dict[str, int]:
     """Return the lowest version number of the model that holds each blob, by digest."""
     sorted_digests = sorted(digests)
     first_holders: dict[str, int] = {}

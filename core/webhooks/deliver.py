@@ -60,13 +60,15 @@ class Deliverer:
         self._changed = threading.Condition()
         self._end = threading.Event()
         self._failing = False
-        self._thread = threading.Thread(target=self._run, name="deliver", daemon=True)
+        self._thread = threading.Thread(
+            target=self._deliver_until_ended, name="deliver", daemon=True
+        )
 
-    def start(self) -> None:
+    def start_thread(self) -> None:
         """Start the thread that looks for due deliveries."""
         self._thread.start()
 
-    def end(self) -> None:
+    def stop_delivering(self) -> None:
         """Begin no further deliveries of webhooks."""
         self._end.set()
 
@@ -75,7 +77,7 @@ class Deliverer:
 
         An interrupted one is sent again under the same id.
         """
-        self.end()
+        self.stop_delivering()
         # A thread that was never started cannot be waited for.
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
@@ -109,7 +111,7 @@ class Deliverer:
             ).start()
         return len(leases)
 
-    def _run(self) -> None:
+    def _deliver_until_ended(self) -> None:
         while not self._end.is_set():
             self._run_guarded("look", self.serve_due)
             self._end.wait(LOOK_S)

@@ -22,7 +22,7 @@ from core.database.states import Action
 from core.database.tables import Owner
 from core.keys import keys
 from core.recipe.catalogue import load_catalogue
-from core.recipe.code_version import code_version
+from core.recipe.code_version import compute_code_version
 from core.requests.actor import Actor
 from core.settings import Settings
 from tools.service import lend_catalogue
@@ -43,7 +43,7 @@ def catalogue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, lent = tmp_path_factory.mktemp("catalogue"), tmp_path_factory.mktemp("lent")
     lend_catalogue(lent)
     load_catalogue(Settings(data_dir=lent))
-    shutil.copy(lent / "catalogue" / f"{code_version()}.json", folder)
+    shutil.copy(lent / "catalogue" / f"{compute_code_version()}.json", folder)
     return folder
 
 
@@ -115,7 +115,7 @@ def worker(client: TestClient, settings: Settings) -> Iterator[Worker]:
     """A worker whose learning processes cannot start; it does what there is to do in `work`."""
     found = Worker(settings, ring=lambda _job: None, zygote_command=("false",))
     yield found
-    found.close()
+    found.close_worker()
 
 
 @pytest.fixture

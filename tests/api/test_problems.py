@@ -236,7 +236,7 @@ def test_a_full_store_is_told_and_serves_what_it_holds(
     def full() -> None:
         raise NoSpace("There is no room left.")
 
-    monkeypatch.setattr(client.app.state.store, "check", full)  # type: ignore[attr-defined]
+    monkeypatch.setattr(client.app.state.store, "check_usable", full)  # type: ignore[attr-defined]
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["store"]) == (200, "full")
 

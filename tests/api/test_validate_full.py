@@ -33,7 +33,7 @@ def check(client: TestClient, body: bytes, query: str = "", **headers: str) -> d
 
 
 def ended(client: TestClient, worker: Worker, job: str) -> dict[str, Any]:
-    worker.work(lambda: False)
+    worker.run_jobs(lambda: False)
     found: dict[str, Any] = client.get(f"/v1/jobs/{job}").json()
     openapi.check(client, "JobOut", found)
     assert found["is_terminal"]
@@ -100,7 +100,7 @@ def test_the_report_is_that_of_a_submit(
     body = with_bad_images(archive(a=30, b=30, tshirt=2), 2)
     checked = ended(client, worker, check(client, body)["id"])["report"]
     assert client.post(TASKS, content=body).status_code == 202
-    worker.work(lambda: False)
+    worker.run_jobs(lambda: False)
     (task,) = client.get(TASKS).json()["items"]
     assert task["report"] == checked["report"] and task["report"]["checked"] == "images"
     for name in ("classes", "n_train", "n_held_out", "sha256", "bytes"):
@@ -197,7 +197,7 @@ def test_a_cancelled_check_ends_at_once_and_its_upload_is_swept(
 def test_a_check_is_paused_and_goes_on(client: TestClient, worker: Worker, archive: Make) -> None:
     made = check(client, archive(a=4, b=4))
     assert client.post(f"/v1/jobs/{made['id']}/pause").json()["state"] == "paused"
-    assert worker.work(lambda: False) == 0
+    assert worker.run_jobs(lambda: False) == 0
     assert client.post(f"/v1/jobs/{made['id']}/resume").json()["state"] == "queued"
     assert ended(client, worker, made["id"])["state"] == "succeeded"
 

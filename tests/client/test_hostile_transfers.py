@@ -336,10 +336,10 @@ def test_what_is_too_large_is_never_held(
 
 def test_an_answer_may_grow_by_unpacking_only_so_far() -> None:
     meter = Meter(1 << 40, 60.0)
-    meter.add(MIB, 10)  # small enough to be let through
-    meter.add(MIB, 2 * MIB // MAX_RATIO + 1)
+    meter.count_bytes(MIB, 10)  # small enough to be let through
+    meter.count_bytes(MIB, 2 * MIB // MAX_RATIO + 1)
     with pytest.raises(BadAnswer, match="times its size"):
-        meter.add(MIB, 3 * MIB // MAX_RATIO)
+        meter.count_bytes(MIB, 3 * MIB // MAX_RATIO)
 
 
 def test_an_address_that_moved_is_told_and_the_key_stays(service: HostileService) -> None:

@@ -82,7 +82,7 @@ def test_a_run_that_was_killed_after_the_submit_makes_no_second_task(
     tus = Tus()
     with client_of(tus) as (_, client):
         with monkeypatch.context() as patched:
-            patched.setattr("perennial.transfer.UploadMemory.forget", killed)
+            patched.setattr("perennial.transfer.UploadMemory.remove_record", killed)
             with pytest.raises(KeyboardInterrupt):
                 client.submit("birds", large)
         assert client.submit("birds", large).id == "job_1"

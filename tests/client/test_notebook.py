@@ -17,7 +17,7 @@ from PIL import Image
 from playwright.sync_api import Browser
 
 from perennial import Comparison, Perennial, types
-from perennial.notebook import bar_of_bytes
+from perennial.notebook import render_transfer_bar
 from perennial.shapes import convert_from_json
 from tools import service
 
@@ -140,7 +140,7 @@ def test_a_comparison_takes_no_picture_that_is_none() -> None:
 def test_a_bar_says_how_much_is_there(
     done: int, total: int | None, percent: int, said: str
 ) -> None:
-    content = bar_of_bytes(PAYLOADS[0], done, total)
+    content = render_transfer_bar(PAYLOADS[0], done, total)
     assert f"width:{percent}%" in content and said in content and Seen(content).tags == {"div"}
 
 

@@ -343,7 +343,7 @@ class Desk:
 @pytest.fixture
 def desk(database: Database, tmp_path: Path) -> Desk:
     store = FolderStore(tmp_path / "store")
-    store.prepare()
+    store.create_root()
     settings = SETTINGS.model_copy(update={"data_dir": tmp_path / "data"})
     settings.data_dir.mkdir()
     lend_catalogue(settings.data_dir)
@@ -363,7 +363,7 @@ def worker(desk: Desk) -> Iterator[Callable[..., Worker]]:
             }
             settings = Settings(data_dir=desk.settings.data_dir, threads=1, **{**usual, **values})
             one = Worker(settings, ring=lambda _job: None, zygote_command=("false",))
-            made.callback(one.close)
+            made.callback(one.close_worker)
             return one
 
         yield make

@@ -61,7 +61,7 @@ def actor(database: Database) -> Actor:
 @pytest.fixture
 def store(tmp_path: Path) -> FolderStore:
     made = FolderStore(tmp_path / "store")
-    made.prepare()
+    made.create_root()
     return made
 
 
@@ -104,7 +104,7 @@ class Office:
 
     def submit(self, sent: Batch | int = 0, model: str = "birds", **options: Any) -> Any:
         """Send a batch; the answer."""
-        return self.submission(sent, model, **options).submit().response
+        return self.submission(sent, model, **options).submit_batch().response
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def test_the_cpus_are_those_of_the_affinity_or_of_the_quota_if_less(
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert machine.usable_cpus(tmp_path) == cpus
+    assert machine.count_usable_cpus(tmp_path) == cpus
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_threads_are_by_default_a_workers_share_of_the_cpus_but_one(
     monkeypatch: pytest.MonkeyPatch, cpus: int, workers: int, threads: int
 ) -> None:
     monkeypatch.delenv("PERENNIAL_THREADS", raising=False)
-    monkeypatch.setattr("core.settings.usable_cpus", lambda: cpus)
+    monkeypatch.setattr("core.settings.count_usable_cpus", lambda: cpus)
     assert Settings(workers_per_host=workers).threads == threads
     assert Settings(workers_per_host=workers, threads=5).threads == 5
 

@@ -199,9 +199,9 @@ def save_checkpoint(path: Path) -> None:
     """Save a state dict as torchvision's own program does."""
     import torch
 
-    from core.learning.torchvision_import import torchvision_models
+    from core.learning.torchvision_import import import_torchvision_models
 
-    torch.save(torchvision_models().resnet18(weights=None).state_dict(), path)
+    torch.save(import_torchvision_models().resnet18(weights=None).state_dict(), path)
 
 
 def shown(document: str) -> list[str]:

@@ -204,6 +204,8 @@ def test_a_method_of_sums_is_refused_and_nothing_stays(client: Rest, weights: by
     assert refused.value.status == 422
     client.call("DELETE", f"/v1/bases/{base}")
     adopt(client, "later", weights)
+    with pytest.raises(APIError, match="no other base could learn them"):
+        client.call("POST", "/v1/models/later/rebase", json={"base": "perennial/resnet20-cifar100"})
     with pytest.raises(APIError, match="Send no method, or lwf"):
         client.call("PATCH", "/v1/models/later", json={"recipe": {"method": "analytic"}})
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import save
 
-from core.learning.timm_import import timm_models
-from core.learning.torchvision_import import torchvision_models
+from core.learning.timm_import import import_timm_models
+from core.learning.torchvision_import import import_torchvision_models
 from tests.e2e import small
 from tests.e2e.cards import answer_of_the_card, photo
 from tests.rest import Json, Rest
@@ -27,7 +27,7 @@ NORMALISE = {"mean": [0.5] * 3, "std": [0.5] * 3}
 @pytest.fixture(scope="module")
 def refused(client: Rest) -> list[Json]:
     """The two refusals on the way to the model "photos", which was made by doing what they say."""
-    body = save(torchvision_models().resnet18(weights=None).state_dict())
+    body = save(import_torchvision_models().resnet18(weights=None).state_dict())
     file = client.http.post("/v1/bases?architecture=resnet18", content=body, headers=BASE)
     fits = file.json()["fits"]
     made = client.call("POST", f"/v1/bases?{fits['query']}", content=body, headers=BASE).json()
@@ -42,7 +42,7 @@ def refused(client: Rest) -> list[Json]:
 @pytest.fixture(scope="module")
 def by_name(client: Rest) -> Json:
     """The base of the model "by-name"."""
-    body = save(timm_models().create_model(NAME).state_dict())
+    body = save(import_timm_models().create_model(NAME).state_dict())
     made = client.call(
         "POST", f"/v1/bases?architecture=timm/{NAME}", content=body, headers=BASE
     ).json()

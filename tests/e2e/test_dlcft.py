@@ -48,7 +48,7 @@ def base(client: Rest) -> str:
     network = build_network(
         NETWORK["architecture"], ImageSpec.from_field(small.IMAGE), "class", seed=1
     )
-    network.grow(1, [str(d) for d in OF_BASE], "default", torch.manual_seed(1))
+    network.add_task_classes(1, [str(d) for d in OF_BASE], "default", torch.manual_seed(1))
     replace_relu(network.backbone, 0.01)
     pixels, labels = (torch.tensor(a) for a in load_digits(return_X_y=True))
     rows = torch.isin(labels, torch.tensor(OF_BASE))

@@ -99,7 +99,7 @@ class Backend:
         self.settings = Settings.model_validate(fields)
         self.db = Database(self.settings.resolved_database_url)
         self.store = open_store(self.settings)
-        self.store.prepare()
+        self.store.create_root()
         self.catalogue = catalogue
         ensure_admin_key(self.db, folder)
         with self.db.read() as session:
@@ -137,7 +137,7 @@ class Backend:
         batch = self._batch(data, recipe or {})
         made = (
             Submission(self.db, self.store, self.catalogue, self.actor, model, batch)
-            .submit()
+            .submit_batch()
             .response
         )
         return str(made["job"]["id"])

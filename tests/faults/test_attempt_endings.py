@@ -66,7 +66,7 @@ def run(
         monkeypatch.setattr(learn, "prepare_job", raise_or(ending, Path("/spec")))
         monkeypatch.setattr(attempts, "supervise_child", lambda *_given: ending)
         child = SimpleNamespace(pid=1)
-        zygote = SimpleNamespace(spawn=lambda _spec, _bound: child)
+        zygote = SimpleNamespace(fork_child=lambda _spec, _bound: child)
         tools = Tools(
             calm.settings,
             calm.db,
@@ -78,7 +78,7 @@ def run(
         )
         claim = claims.claim_job(calm.db, "w", 60)
         assert claim is not None
-        Attempt(tools, claim, lambda: stop).run()
+        Attempt(tools, claim, lambda: stop).run_to_end()
         return calm.job(job)
 
     attempt.job = job  # type: ignore[attr-defined]
@@ -262,14 +262,14 @@ def test_a_worker_whose_attempts_end_in_an_outage_claims_ever_more_rarely(
     monkeypatch.setattr(loop, "Attempt", Ending)
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
     worker = loop.Worker(calm.settings, ring=lambda _job: None)
-    assert worker.work(lambda: False) == 1
+    assert worker.run_jobs(lambda: False) == 1
     for number, pause_s in enumerate(loop.OUTAGE_PAUSES_S[:2], start=1):
         now[0] += pause_s - 0.1
-        assert worker.work(lambda: False) == 0
+        assert worker.run_jobs(lambda: False) == 0
         now[0] += 0.2
-        assert worker.work(lambda number=number: len(claimed) > number) == 1
+        assert worker.run_jobs(lambda number=number: len(claimed) > number) == 1
     assert (worker._outages, len(claimed)) == (0, 3)
-    worker.close()
+    worker.close_worker()
 
 
 def test_after_an_outage_a_worker_claims_nothing_until_the_store_answers(
@@ -281,7 +281,7 @@ def test_after_an_outage_a_worker_claims_nothing_until_the_store_answers(
     def out() -> None:
         raise Unavailable("The store does not answer.")
 
-    monkeypatch.setattr(worker.store, "check", out)
-    assert worker.work(lambda: False) == 0
+    monkeypatch.setattr(worker.store, "check_usable", out)
+    assert worker.run_jobs(lambda: False) == 0
     assert (calm.job(run.job).state, calm.job(run.job).attempt) == ("queued", 0)
-    worker.close()
+    worker.close_worker()

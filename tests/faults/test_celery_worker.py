@@ -59,7 +59,7 @@ def test_a_lost_ring_is_repeated_when_the_broker_is_back(
 ) -> None:
     model, worker = rung.create(), rung.standing_worker()
     first = rung.submit(model, batches[0])
-    bell.ring(first)
+    bell.notify_workers(first)
     assert rung.finished(first).state == "succeeded"
     with redis.Redis.from_url(broker.url) as queue:
         rung.until(
@@ -67,7 +67,7 @@ def test_a_lost_ring_is_repeated_when_the_broker_is_back(
         )  # the worker looks for no more jobs by itself
     broker.stop()
     second = rung.submit(model, batches[1])
-    bell.ring(second)
+    bell.notify_workers(second)
     broker.start()
     assert rung.finished(second).state == "succeeded"
     assert rung.job(second).attempt == 1
@@ -84,7 +84,7 @@ def test_repeated_rings_run_a_job_once(
     model = rung.create()
     job = rung.submit(model, batches[0])
     for _ in range(20):
-        bell.ring(job)
+        bell.notify_workers(job)
     rung.standing_worker()
     assert rung.finished(job).state == "succeeded"
     with redis.Redis.from_url(broker.url) as queue:
@@ -100,7 +100,7 @@ def test_a_terminated_celery_worker_releases_its_job_and_leaves_nothing(
 
     def begin() -> str:
         job = rung.submit(model, batches[0], ENDLESS)
-        bell.ring(job)
+        bell.notify_workers(job)
         return job
 
     job, process = rung.hold(begin)

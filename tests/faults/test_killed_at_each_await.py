@@ -42,7 +42,7 @@ class KilledApi:
         self.child = 0
         self.key = str(keys.ensure_admin_key(db, folder))
         db.close()
-        open_store(self.settings).prepare()
+        open_store(self.settings).create_root()
         service.lend_catalogue(folder)
         program = Path(__file__).with_name("killed_api.py")
         arguments = [sys.executable, program, folder, str(self.settings.port)]

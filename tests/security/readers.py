@@ -67,7 +67,7 @@ def archive(data: bytes) -> None:
     with _file(data) as fd, TemporaryDirectory() as scratch:
         check_archive_size(fd, LIMITS)
         listed, source = reader.open(fd, Path(f"/proc/self/fd/{fd}"), LIMITS, Path(scratch))
-        found = listed.laid_out(LIMITS)
+        found = listed.lay_out(LIMITS)
         with open_read_only(source) as unpacked:
             _hold(found, unpacked)
 

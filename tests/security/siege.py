@@ -259,7 +259,7 @@ def large(folder: Path) -> Iterator[tuple[str, str]]:
         stack.callback(redis.close)
         s3 = S3Server.launch()
         stack.callback(s3.close)
-        open_store(s3.settings(s3.root)).prepare()
+        open_store(s3.settings(s3.root)).create_root()
         running = large_size.running(folder, database, redis.url, s3)
         found, client = stack.enter_context(running)
         yield found.url, client.http.headers["Authorization"].split()[1]

@@ -7,7 +7,7 @@ from functools import cache
 import torch
 from safetensors.torch import save
 
-from core.learning.torchvision_import import torchvision_models
+from core.learning.torchvision_import import import_torchvision_models
 
 NAME = "test_resnet.r160_in1k"
 REPOSITORY = f"timm/{NAME}"
@@ -19,7 +19,7 @@ MODEL = {"architecture": ARCHITECTURE, "image": {"size": 32, "channels": 3}, "ba
 @cache
 def weights(name: str = NAME, seed: int = 0) -> bytes:
     """Random weights of an architecture, as its publisher's file would hold them."""
-    torchvision_models()  # timm needs torchvision, which needs help beside a CPU build of torch
+    import_torchvision_models()  # timm needs torchvision, which needs help beside a CPU build of torch
     import timm
 
     with torch.random.fork_rng(devices=[]):

@@ -76,7 +76,7 @@ def module(checkout: Path, name: str) -> house.Module:
 def test_lines_that_name_an_untyped_dict_are_those_of_types_and_not_of_texts(
     checkout: Path,
 ) -> None:
-    assert house.untyped_lines(module(checkout, "core.one")) == [7, 10]
+    assert house.find_untyped_lines(module(checkout, "core.one")) == [7, 10]
 
 
 def test_a_circle_may_go_through_functions_and_through_imports_for_types(checkout: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_chain_of_imports_is_no_circle() -> None:
 
 
 def test_only_the_imports_where_type_checking_holds_are_for_types(checkout: Path) -> None:
-    assert house.type_only_imports(module(checkout, "core.three")) == [6]
+    assert house.find_type_only_imports(module(checkout, "core.three")) == [6]
 
 
 def test_a_public_name_without_a_docstring_is_found_and_a_private_one_is_not(
@@ -135,7 +135,7 @@ def test_the_limits_of_files_and_functions_are_no_faults_themselves(checkout: Pa
     figures = house.compute_figures(checkout)
     assert figures["files of more than 400 lines"] == 1
     assert figures["functions of more than 40 lines"] == 1
-    assert house.long_functions(module(checkout, "worker.f")) == [("g", 41)]
+    assert house.find_long_functions(module(checkout, "worker.f")) == [("g", 41)]
 
 
 def test_the_length_of_a_line_is_the_one_that_the_checkout_configures(checkout: Path) -> None:

@@ -32,7 +32,7 @@ class Place:
         self.db = Database(self.settings.resolved_database_url)
         upgrade_schema(self.db)
         self.store = open_store(self.settings)
-        self.store.prepare()
+        self.store.create_root()
         (folder / "admin-key").write_text("pk_secret\n")
         with self.db.write() as session:
             session.add(Owner(id="own_1", name="team", created_at=0.0))
@@ -97,7 +97,7 @@ def test_check_tells_what_the_scrub_found_damaged_and_repair_takes_the_mark_of_w
     key = Blobs.make_key(place.base("sound"))
     place.store.put_bytes(key, b"SOUND")
     scrubber = Scrubber(place.db, place.store, place.settings, "w", lambda _seconds: False)
-    scrubber.round()
+    scrubber.check_next_objects()
     assert housekeeping.main(["check"]) == 1  # without reading everything
     out = capsys.readouterr().out
     assert f"Damaged, its bytes are not those that were stored: {key} (5 bytes)" in out

@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 
 from core.contract.manifest import Manifest
 from core.learning.evaluation.predicting import load_network
-from core.learning.networks import ImageSpec, expected_tensors
-from core.learning.torchvision_import import torchvision_models
+from core.learning.networks import ImageSpec, list_expected_tensors
+from core.learning.torchvision_import import import_torchvision_models
 from tests.loading import load_module
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ def importer() -> ModuleType:
 def resnet18() -> dict[str, torch.Tensor]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return dict(torchvision_models().resnet18(weights=None).state_dict())
+        return dict(import_torchvision_models().resnet18(weights=None).state_dict())
 
 
 def checkpoint(path: Path) -> dict[str, torch.Tensor]:
@@ -60,7 +60,9 @@ def test_a_checkpoint_becomes_a_base_that_loads(tmp_path: Path) -> None:
     tensors = load_file(out)
     assert {name: tuple(t.shape) for name, t in tensors.items()} == {
         name: shape
-        for name, (_, shape) in expected_tensors({"name": "resnet18"}, ImageSpec(224, 3)).items()
+        for name, (_, shape) in list_expected_tensors(
+            {"name": "resnet18"}, ImageSpec(224, 3)
+        ).items()
     }
     assert all(torch.equal(tensor, state[name]) for name, tensor in tensors.items())
     manifest = {
@@ -142,7 +144,7 @@ def test_patches_that_do_not_fit_are_refused_with_the_options_that_do(
     tmp_path: Path, importer: ModuleType
 ) -> None:
     shapes = {"hidden": 24, "heads": 3, "mlp": 8, "layers": 1}
-    made = torchvision_models().VisionTransformer(48, 16, 1, 3, 24, 8)
+    made = import_torchvision_models().VisionTransformer(48, 16, 1, 3, 24, 8)
     torch.save(made.state_dict(), tmp_path / "in.pth")
     state = torch.load(tmp_path / "in.pth", weights_only=True)  # noqa: TID251
     with pytest.raises(ValueError, match=r"fits with --image-size 48 --patch 16$"):

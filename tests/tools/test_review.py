@@ -148,8 +148,8 @@ def expanded(seed: int, displacement: float, classes: list[str]) -> LinearisedNe
 @pytest.mark.slow
 def test_the_line_of_a_linearised_version_lies_in_its_displacement(tmp_path: Path) -> None:
     before, after = expanded(1, 0.01, ["a"]), expanded(1, 0.03, ["a", "b"])
-    old = download(tmp_path, "old.zip", before, RESNET, network=before.describe())
-    new = download(tmp_path, "new.zip", after, RESNET, network=after.describe())
+    old = download(tmp_path, "old.zip", before, RESNET, network=before.describe_for_manifest())
+    new = download(tmp_path, "new.zip", after, RESNET, network=after.describe_for_manifest())
     start, end = read(new)[0].tensors, review.find_line_end(*read(old, new))
     walked = list(
         review.measure_points(built := review.build_network(read(new)[0]), start, end, [], None)
@@ -165,7 +165,7 @@ def test_the_line_of_a_linearised_version_lies_in_its_displacement(tmp_path: Pat
 
 def test_the_base_of_a_linearised_version_ends_the_line_at_no_displacement(tmp_path: Path) -> None:
     after = expanded(1, 0.03, ["a", "b"])
-    new = download(tmp_path, "new.zip", after, RESNET, network=after.describe())
+    new = download(tmp_path, "new.zip", after, RESNET, network=after.describe_for_manifest())
     for seed in (1, 2):
         base = network(seed, architecture=RESNET).backbone.state_dict()
         save_file(base, tmp_path / f"base-{seed}.safetensors")
@@ -175,7 +175,7 @@ def test_the_base_of_a_linearised_version_ends_the_line_at_no_displacement(tmp_p
     with pytest.raises(ValueError, match="not expanded around the same weights"):
         review.find_line_end(*read(tmp_path / "base-2.safetensors", new))
     other = expanded(2, 0.03, ["a"])
-    stranger = download(tmp_path, "other.zip", other, RESNET, network=other.describe())
+    stranger = download(tmp_path, "other.zip", other, RESNET, network=other.describe_for_manifest())
     with pytest.raises(ValueError, match="not expanded around the same weights"):
         review.find_line_end(*read(stranger, new))
 

@@ -89,7 +89,7 @@ def test_a_demo_that_runs_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     begin(tmp_path / "demo")
     with one_service.hold_data_directory(tmp_path / "demo") as lock:
         assert lock is not None
-        lock.serve("http://127.0.0.1:8123")
+        lock.store_address("http://127.0.0.1:8123")
         outcome = run("--demo", "--reset", "--data-dir", str(tmp_path / "demo"))
     assert outcome.exit_code == 1
     assert "already serves http://127.0.0.1:8123" in outcome.output

@@ -35,7 +35,7 @@ def test_the_demo_names_the_service_that_uses_its_directory(
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path))
     with one_service.hold_data_directory(tmp_path) as lock:
         assert lock is not None
-        lock.serve("http://127.0.0.1:8123")
+        lock.store_address("http://127.0.0.1:8123")
         assert demo.main() == 1
     assert capsys.readouterr().out == (
         f"Perennial already serves http://127.0.0.1:8123 with the data directory {tmp_path} "

@@ -112,7 +112,7 @@ def zygote(fake_command: tuple[str, ...]) -> Iterator[Zygote]:
     """A running zygote with the stand-in job; closed at the end."""
     running = Zygote(fake_command)
     yield running
-    running.close()
+    running.end_zygote()
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ parts = [
 launcher = Launcher(parts, 60.0)
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, launcher.ask_to_stop)
-sys.exit(launcher.run())
+sys.exit(launcher.run_service())
 """
 STARTED = "open(f'{sys.argv[1]}/{sys.argv[2]}', 'a').write(f'{os.getpid()}\\n')\n"
 END = "lambda *_: (open(f'{sys.argv[1]}/ended', 'a').write(f'{sys.argv[2]}\\n'), sys.exit(0))"

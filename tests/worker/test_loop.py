@@ -44,7 +44,7 @@ def test_a_sweep_that_takes_long_holds_up_neither_the_ringing_nor_the_health_fil
         assert within_limit(lambda: len(rounds) > 2 and (tmp_path / ALIVE).exists())
     finally:
         over.set()
-        worker.close()
+        worker.close_worker()
 
 
 def test_a_scrub_that_takes_long_holds_up_neither_chores_nor_sweeps_nor_the_end_of_the_worker(
@@ -59,7 +59,7 @@ def test_a_scrub_that_takes_long_holds_up_neither_chores_nor_sweeps_nor_the_end_
         while not self._pause(0.05):
             pass
 
-    monkeypatch.setattr(Scrubber, "round", endless)
+    monkeypatch.setattr(Scrubber, "check_next_objects", endless)
     monkeypatch.setattr("worker.loop.SWEEP_S", 0.05)
     monkeypatch.setattr(sweep, "run_sweep", lambda *_: swept.append(1) if begun.is_set() else None)
     worker = Worker(settings, ring=lambda _job: None)
@@ -69,5 +69,5 @@ def test_a_scrub_that_takes_long_holds_up_neither_chores_nor_sweeps_nor_the_end_
         (tmp_path / ALIVE).unlink(missing_ok=True)
         assert within_limit(lambda: len(swept) > 2 and (tmp_path / ALIVE).exists())
     finally:
-        worker.close()
+        worker.close_worker()
     assert not any(thread.name == "scrub" for thread in threading.enumerate())

@@ -20,9 +20,9 @@ from pathlib import Path
 from worker.one_service import hold_data_directory
 with hold_data_directory(Path(sys.argv[1])) as lock:
     if sys.argv[2].startswith("http"):
-        lock.serve(sys.argv[2])
+        lock.store_address(sys.argv[2])
     if sys.argv[2] == "ending":
-        lock.end(30)
+        lock.mark_stopping(30)
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -106,7 +106,7 @@ def test_a_service_that_hangs_while_it_stops_is_announced_and_then_refused(
 
     with hold_data_directory(tmp_path) as first:
         assert first is not None
-        first.end(29.5)
+        first.mark_stopping(29.5)
         monkeypatch.setattr(
             one_service, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep)
         )

@@ -59,7 +59,7 @@ def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> Reaper:
 
 def seconds_until_it_takes(reaper: Reaper, clock: Clock) -> float:
     begin = clock.now
-    while not reaper.reap():
+    while not reaper.take_back_jobs():
         clock.now += 1.0
     return clock.now - begin
 
@@ -68,7 +68,7 @@ def test_a_worker_looks_often_enough_to_tell_a_pause_from_an_outage(
     reaper: Reaper, clock: Clock
 ) -> None:
     looks = 0
-    while not reaper.reap():
+    while not reaper.take_back_jobs():
         looks += 1
         clock.now += LEASE_S / loop.REAPS_PER_LEASE
         assert looks <= loop.REAPS_PER_LEASE
@@ -84,7 +84,7 @@ def test_workers_that_die_young_do_not_keep_all_others_waiting(
 ) -> None:
     for _life in range(3):
         reaper = Reaper(base, LEASE_S)  # type: ignore[arg-type]
-        taken = reaper.reap()
+        taken = reaper.take_back_jobs()
         assert reaper.answers_since is not None
         base.reports.append((reaper.answers_since, clock.now))
         clock.now += LEASE_S / 3
@@ -110,7 +110,7 @@ def test_it_gives_others_half_a_lease_after_an_outage(
     seconds_until_it_takes(reaper, clock)
     base.out = True
     with pytest.raises(OperationalError):
-        reaper.reap()
+        reaper.take_back_jobs()
     base.out = False
     assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
 
@@ -121,7 +121,7 @@ def test_it_gives_others_half_a_lease_after_the_database_hung(
 ) -> None:
     seconds_until_it_takes(reaper, clock)
     base.slow_s = slow_s
-    assert bool(reaper.reap()) is (grace_s == 0)
+    assert bool(reaper.take_back_jobs()) is (grace_s == 0)
     base.slow_s = 0.0
     assert seconds_until_it_takes(reaper, clock) == grace_s
 
@@ -131,7 +131,7 @@ def test_leases_are_judged_by_the_time_before_the_database_could_hang(
 ) -> None:
     seconds_until_it_takes(reaper, clock)
     asked, base.slow_s = clock.now, 1.0
-    assert reaper.reap() == [f"job {asked}"]
+    assert reaper.take_back_jobs() == [f"job {asked}"]
 
 
 @pytest.mark.parametrize("days", [400, -400])

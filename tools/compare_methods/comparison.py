@@ -242,7 +242,7 @@ def _measure_rates(data: Data, base: Base, rows: tuple[str, ...]) -> Rates:
     # A training step takes longest, and no other row needs its rate.
     if {"finetune", "full"} & set(rows):
         # Any head will do, since only the seconds count.
-        network.grow(1, data.classes, "zero", torch.Generator())
+        network.add_task_classes(1, data.classes, "zero", torch.Generator())
         training = time_training(network, base.build_inputs(), images)
     return Rates(data.decode_s, features, training)
 

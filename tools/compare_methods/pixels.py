@@ -46,7 +46,7 @@ class Images:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, index: Labels | slice) -> tuple[Pixels, Labels]:
+    def copy_rows(self, index: Labels | slice) -> tuple[Pixels, Labels]:
         """Return uint8 [B, S, S, 3] and int64 [B] of some of the rows, as copies."""
         rows = self.rows[index]
         return self.part.pixels[rows], self.part.labels[rows]

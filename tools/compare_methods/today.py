@@ -62,7 +62,7 @@ class Today:
 
     def run_finetune(self) -> Outcome:
         """Train the network on each new batch alone."""
-        network, seconds = self._new_network(), 0.0
+        network, seconds = self._build_network(), 0.0
         for number in range(len(self.data.batches)):
             begun = time.perf_counter()
             current_batch = slice(number, number + 1)
@@ -79,7 +79,7 @@ class Today:
                 f"finetune: batch {number + 1} of {len(self.data.batches)} learned in "
                 f"{seconds:.0f} s"
             )
-        return self._measure_outcome("finetune", network, seconds + self._decoding_seconds(LAST), 0)
+        return self._measure_outcome("finetune", network, seconds + self._measure_decoding(LAST), 0)
 
     def run_full(self) -> Outcome:
         """Train the network from the base on all batches.
@@ -87,7 +87,7 @@ class Today:
         Each retraining starts from the base. Retraining after earlier batches would change no
         figure, so it is left out.
         """
-        network = self._new_network()
+        network = self._build_network()
         begun = time.perf_counter()
         self._grow_network(network, ALL, 0)
         train_network(
@@ -97,7 +97,7 @@ class Today:
         self.say(f"full: all batches learned in {seconds:.0f} s")
         images_kept = len(self.data.images_of(slice(None, -1)))
         return self._measure_outcome(
-            "full", network, seconds + self._decoding_seconds(ALL), images_kept
+            "full", network, seconds + self._measure_decoding(ALL), images_kept
         )
 
     def _fit_classifier(self, row: str, classifier: Any) -> Outcome:
@@ -108,12 +108,12 @@ class Today:
         self.say(f"{row}: fitted to {len(features)} features in {fit:.1f} s")
         predicted_labels = np.asarray(classifier.predict(self._held_out_features), np.int64)
         right = count_right(self.data.classes, predicted_labels, self.data.held_out.labels)
-        return Outcome(row, right, self._decoding_seconds(LAST) + of_last + fit, 0)
+        return Outcome(row, right, self._measure_decoding(LAST) + of_last + fit, 0)
 
     @cached_property
     def _features(self) -> tuple[Features, float]:
         """Features of all learned images, and the seconds for those of the last batch."""
-        network, count = self._new_network(), len(self.data.learned.labels)
+        network, count = self._build_network(), len(self.data.learned.labels)
         features, seconds = np.empty((count, network.backbone.width), np.float32), 0.0
         for number in range(len(self.data.batches)):
             # Batch by batch, because the seconds of the last one count.
@@ -130,11 +130,11 @@ class Today:
     def _held_out_features(self) -> Features:
         images = self.data.held_out_images
         features: Features = extract_features(
-            self._new_network(), self.base.build_inputs(), images
+            self._build_network(), self.base.build_inputs(), images
         ).numpy()
         return features
 
-    def _new_network(self) -> Network:
+    def _build_network(self) -> Network:
         return self.base.build_network(self.seed)
 
     def _grow_network(self, network: Network, batches: slice, task: int) -> None:
@@ -142,9 +142,9 @@ class Today:
             self.data.classes[label] for batch in self.data.batches[batches] for label in batch
         ]
         generator = torch.Generator().manual_seed(self.seed + task)
-        network.grow(task + 1, classes, "default", generator)
+        network.add_task_classes(task + 1, classes, "default", generator)
 
-    def _decoding_seconds(self, batches: slice) -> float:
+    def _measure_decoding(self, batches: slice) -> float:
         # All images were decoded beforehand; an update on its own would have to decode these.
         return self.data.decode_s * len(self.data.images_of(batches))
 

@@ -48,7 +48,7 @@ class Trainer:
         """
         return torch.randperm(count, generator=self._generator).tensor_split(count_batches(count))
 
-    def step(self, pixels: Pixels, labels: Labels) -> None:
+    def learn_batch(self, pixels: Pixels, labels: Labels) -> None:
         """Learn from uint8 [B, S, S, C] and int64 [B]."""
         self._network.train()
         x = self._shift_images(self._inputs(torch.from_numpy(pixels)))
@@ -78,7 +78,7 @@ def train_network(network: Network, inputs: Inputs, images: Images, epochs: int,
     for _ in range(epochs):
         for index in trainer.draw_batches(len(images)):
             # In the order of the file: its rows are mapped into memory and read from disk.
-            trainer.step(*images.take(np.sort(index.numpy())))
+            trainer.learn_batch(*images.copy_rows(np.sort(index.numpy())))
 
 
 def extract_features(network: Network, inputs: Inputs, images: Images) -> Tensor:
@@ -104,11 +104,11 @@ def predict_labels(network: Network, inputs: Inputs, images: Images) -> Labels:
 
 def time_training(network: Network, inputs: Inputs, images: Images) -> float:
     """Return the seconds of one image in a training step, after a first step for warming up."""
-    pixels, labels = images.take(slice(0, BATCH))
+    pixels, labels = images.copy_rows(slice(0, BATCH))
     trainer = Trainer(network, inputs, 1, 1, 0)
-    trainer.step(pixels, labels)
+    trainer.learn_batch(pixels, labels)
     begun = time.perf_counter()
-    trainer.step(pixels, labels)
+    trainer.learn_batch(pixels, labels)
     return (time.perf_counter() - begun) / len(labels)
 
 
@@ -123,4 +123,4 @@ def time_features(network: Network, inputs: Inputs, images: Images) -> float:
 
 def _read_blocks(images: Images) -> Iterator[Pixels]:
     for start in range(0, len(images), BATCH):
-        yield images.take(slice(start, start + BATCH))[0]
+        yield images.copy_rows(slice(start, start + BATCH))[0]

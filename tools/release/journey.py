@@ -61,7 +61,7 @@ class Installed:
         for name in DECOYS:
             (folder / f"{name}.py").write_text("raise SystemExit(f'{__file__} was imported')\n")
 
-    def run(self, *arguments: str) -> str:
+    def run_program(self, *arguments: str) -> str:
         """Run a program to its end; return its output.
 
         Raises:
@@ -116,19 +116,19 @@ class Installed:
             time.sleep(0.1)
         print(f"{time.monotonic() - begin:5.1f} s  ready: {process.args!r}", flush=True)
 
-    def learn(self, model: str) -> None:
+    def learn_and_download(self, model: str) -> None:
         """Learn a batch, predict with its version and download it with its graph."""
-        self.run("perennial", "models", "create", model, "--base", BASE)
-        told = self.run("perennial", "submit", model, "photos")
-        require(f"Version 1 of {model} is published", told)
-        answer = self.run("perennial", "predict", model, "photos/red/0.png", "--json")
-        require('"label": "red"', answer.replace('":"', '": "'))
-        self.run("perennial", "download", model, "-o", f"{model}.zip", "--format", "onnx")
+        self.run_program("perennial", "models", "create", model, "--base", BASE)
+        told = self.run_program("perennial", "submit", model, "photos")
+        require_words(f"Version 1 of {model} is published", told)
+        answer = self.run_program("perennial", "predict", model, "photos/red/0.png", "--json")
+        require_words('"label": "red"', answer.replace('":"', '": "'))
+        self.run_program("perennial", "download", model, "-o", f"{model}.zip", "--format", "onnx")
         with zipfile.ZipFile(self.folder / f"{model}.zip") as archive:
-            require(".onnx", " ".join(archive.namelist()))
+            require_words(".onnx", " ".join(archive.namelist()))
 
 
-def require(expected: str, output: str) -> None:
+def require_words(expected: str, output: str) -> None:
     """Raise SystemExit unless the output has the expected words."""
     if expected not in output:
         raise SystemExit(f"{output}\nThe output lacks {expected!r}.")
@@ -184,15 +184,15 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         installed = Installed(options.programs.absolute(), Path(folder))
-        print(installed.run("perennial", "--version").strip())
-        require("The tables are at revision", installed.run("perennial", "migrate"))
-        print(installed.run("perennial", "doctor").strip())
+        print(installed.run_program("perennial", "--version").strip())
+        require_words("The tables are at revision", installed.run_program("perennial", "migrate"))
+        print(installed.run_program("perennial", "doctor").strip())
         write_batch(installed.folder / "photos")
         with installed.keep_running("perennial", "serve") as service:
             installed.wait_until_ready(service)
             with urllib.request.urlopen(f"{installed.url}/docs/guide/", timeout=60) as response:
                 require("<h1", response.read().decode())
-            installed.learn("colours")
+            installed.learn_and_download("colours")
         if options.broker is not None:
             installed.environment["PERENNIAL_BROKER_URL"] = options.broker
             api = (*API, "--port", installed.environment["PERENNIAL_PORT"], "--workers", "2")
@@ -201,7 +201,7 @@ def main() -> None:
                 installed.keep_running(*api) as service,
             ):
                 installed.wait_until_ready(service)
-                installed.learn("more-colours")
+                installed.learn_and_download("more-colours")
     print("The installation works.")
 
 

@@ -78,9 +78,9 @@ number. A CUDA build of PyTorch brings NVIDIA's libraries under NVIDIA's own ter
 
 def render_notices() -> str:
     """Return the whole document."""
-    inside = [*(row for package in find_shipped() for row in _vendored_rows(package))]
+    inside = [*(row for package in find_shipped() for row in _iterate_vendored_rows(package))]
     inside += [f"| `{path}` | {what} | {licence} | |\n" for path, what, licence in INSIDE]
-    return "".join([HEAD, *inside, CLIENT, INSTALLED, *map(_installed_row, find_installed())])
+    return "".join([HEAD, *inside, CLIENT, INSTALLED, *map(_build_installed_row, find_installed())])
 
 
 def find_shipped() -> Iterator[Package]:
@@ -88,7 +88,7 @@ def find_shipped() -> Iterator[Package]:
     return (package for package in read_packages() if "tests" not in package.folder.parts)
 
 
-def _vendored_rows(package: Package) -> Iterator[str]:
+def _iterate_vendored_rows(package: Package) -> Iterator[str]:
     """Yield a row for each file of a package that is not a licence."""
     folder = package.folder.relative_to(ROOT).as_posix()
     names = [name for name, _ in package.files.values()]
@@ -137,7 +137,7 @@ def _select_needs(texts: Iterable[str], extras: set[str]) -> Iterator[Requiremen
             yield need
 
 
-def _installed_row(distribution: metadata.Distribution) -> str:
+def _build_installed_row(distribution: metadata.Distribution) -> str:
     fields = distribution.metadata
     texts = len(fields.get_all("License-File") or ())
     version = distribution.version.partition("+")[0]  # without the build, as in the constraints

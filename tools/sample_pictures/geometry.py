@@ -44,7 +44,7 @@ class Noise:
             value += weight * self._values[tuple(place)]
         return value
 
-    def layered(self, points: Points, scale: float) -> Values:
+    def sum_octaves(self, points: Points, scale: float) -> Values:
         """Return three octaves of noise, in [0, 1]."""
         layers = [(0.6, 1.0), (0.27, 2.3), (0.13, 5.1)]
         return sum_values([share * self(points, scale * factor) for share, factor in layers])
@@ -60,59 +60,61 @@ def sum_values(values: list[Values]) -> Values:
     return to_floats(np.sum(values, axis=0))
 
 
-def length(vectors: npt.NDArray[Any]) -> Values:
+def compute_lengths(vectors: npt.NDArray[Any]) -> Values:
     """Return the lengths of vectors [N, D]."""
     return to_floats(np.sqrt(np.einsum("ij,ij->i", vectors, vectors)))
 
 
-def smooth_union(a: Values, b: Values, width: float) -> Values:
+def join_smoothly(a: Values, b: Values, width: float) -> Values:
     """Return the distance of two solids together, with a rounded seam of some width."""
     share = np.clip(0.5 + 0.5 * (b - a) / width, 0, 1)
     return to_floats(b * (1 - share) + a * share - width * share * (1 - share))
 
 
-def sphere(p: Points, centre: tuple[float, float, float], radius: float) -> Values:
+def measure_sphere(p: Points, centre: tuple[float, float, float], radius: float) -> Values:
     """Return the distance of a sphere."""
-    return length(p - to_floats(centre)) - radius
+    return compute_lengths(p - to_floats(centre)) - radius
 
 
-def ellipsoid(
+def measure_ellipsoid(
     p: Points, centre: tuple[float, float, float], radii: tuple[float, float, float]
 ) -> Values:
     """Return an estimate of the distance of an ellipsoid, never too large by much."""
     scaled = (p - to_floats(centre)) / to_floats(radii)
-    inner = length(scaled)
-    outer = np.maximum(length(scaled / to_floats(radii)), 1e-6)
+    inner = compute_lengths(scaled)
+    outer = np.maximum(compute_lengths(scaled / to_floats(radii)), 1e-6)
     return to_floats(inner * (inner - 1) / outer)
 
 
-def capsule(
+def measure_rod(
     p: Points, a: tuple[float, float, float], b: tuple[float, float, float], radius: float
 ) -> Values:
     """Return the distance of a rod with round ends."""
     start, axis = to_floats(a), to_floats(b) - to_floats(a)
     share = np.clip((p - start) @ axis / (axis @ axis), 0, 1)
-    return length(p - start - share[:, None] * axis) - radius
+    return compute_lengths(p - start - share[:, None] * axis) - radius
 
 
-def round_box(
+def measure_round_box(
     p: Points, centre: tuple[float, float, float], half: tuple[float, float, float], edge: float
 ) -> Values:
     """Return the distance of a box with round edges of the radius `edge`."""
     beyond = np.abs(p - to_floats(centre)) - to_floats(half) + edge
-    return to_floats(length(np.maximum(beyond, 0)) + np.minimum(beyond.max(1), 0) - edge)
+    return to_floats(compute_lengths(np.maximum(beyond, 0)) + np.minimum(beyond.max(1), 0) - edge)
 
 
-def torus(
+def measure_ring(
     p: Points, centre: tuple[float, float, float], ring: float, tube: float, axis: int = 1
 ) -> Values:
     """Return the distance of a ring with a round section, around one of the three axes."""
     moved = p - to_floats(centre)
-    flat = length(np.delete(moved, axis, 1)) - ring
+    flat = compute_lengths(np.delete(moved, axis, 1)) - ring
     return to_floats(np.hypot(flat, moved[:, axis]) - tube)
 
 
-def cone_stump(p: Points, height: float, low: float, high: float, edge: float = 0.0) -> Values:
+def measure_cone_stump(
+    p: Points, height: float, low: float, high: float, edge: float = 0.0
+) -> Values:
     """Return the distance of an upright stump of a cone that stands on the ground.
 
     Args:

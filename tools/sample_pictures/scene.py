@@ -13,7 +13,7 @@ from tools.sample_pictures.geometry import (
     Rng,
     Solid,
     Values,
-    length,
+    compute_lengths,
     to_floats,
 )
 
@@ -59,13 +59,13 @@ class View:
     wall: Points
 
 
-def draw(thing: Thing, rng: Rng) -> npt.NDArray[np.uint8]:
+def draw_thing(thing: Thing, rng: Rng) -> npt.NDArray[np.uint8]:
     """Return a picture of a thing, uint8 [128, 128, 3], in a view that `rng` chooses."""
     view = _choose_view(thing, rng)
     rays = _cast_rays(view)
-    colours = _trace(thing, view, rays)
+    colours = _trace_rays(thing, view, rays)
     samples = colours.reshape(SIDE, SAMPLES, SIDE, SAMPLES, 3).mean((1, 3))
-    return _photograph(samples, rng)
+    return _expose_picture(samples, rng)
 
 
 def _choose_view(thing: Thing, rng: Rng) -> View:
@@ -103,7 +103,7 @@ def _choose_table(rng: Rng) -> Callable[[Points], Colours]:
         if kind == "cloth":
             checks = (np.floor(x / width) + np.floor(z / width)) % 2
             return to_floats(0.75 * checks + 0.25 * noise(turned, 30.0))
-        return noise.layered(turned, 2.5) * (1.0 if kind == "stone" else 0.15)
+        return noise.sum_octaves(turned, 2.5) * (1.0 if kind == "stone" else 0.15)
 
     def colour(p: Points) -> Colours:
         share = shade(p)[:, None]
@@ -122,12 +122,12 @@ def _cast_rays(view: View) -> Points:
     x, y = np.meshgrid(place, -place)
     rays = x[..., None] * right + y[..., None] * up + view.focal * ahead
     rays = rays.reshape(-1, 3).astype(np.float32)
-    return to_floats(rays / length(rays)[:, None])
+    return to_floats(rays / compute_lengths(rays)[:, None])
 
 
-def _trace(thing: Thing, view: View, rays: Points) -> Colours:
+def _trace_rays(thing: Thing, view: View, rays: Points) -> Colours:
     middle = to_floats((0, thing.height / 2, 0))
-    hit = _march(thing, view.eye, rays, middle)
+    hit = _march_rays(thing, view.eye, rays, middle)
     with np.errstate(divide="ignore"):
         to_table = np.where(rays[:, 1] < -1e-4, -view.eye[1] / rays[:, 1], np.inf)
     is_thing = np.isfinite(hit) & (hit < to_table)
@@ -138,21 +138,21 @@ def _trace(thing: Thing, view: View, rays: Points) -> Colours:
     if len(points):
         normals = _find_normals(thing.solid, points)
         plain = thing.colour(points, normals)
-        colours[is_thing] = _shade(thing, view, points, normals, plain, -rays[is_thing])
+        colours[is_thing] = _shade_points(thing, view, points, normals, plain, -rays[is_thing])
     points = view.eye + rays[is_table] * to_table[is_table, None].astype(np.float32)
     if len(points):
         normals = np.broadcast_to(to_floats((0, 1, 0)), points.shape)
-        lit = _shade(thing, view, points, normals, view.table(points / thing.reach), None)
+        lit = _shade_points(thing, view, points, normals, view.table(points / thing.reach), None)
         # The table fades into the wall far away.
-        far = np.clip(length(points) / (9 * thing.reach), 0, 1)[:, None] ** 2
+        far = np.clip(compute_lengths(points) / (9 * thing.reach), 0, 1)[:, None] ** 2
         colours[is_table] = lit * (1 - far) + colours[is_table] * far
     return colours
 
 
-def _march(thing: Thing, eye: Points, rays: Points, middle: Points) -> Values:
+def _march_rays(thing: Thing, eye: Points, rays: Points, middle: Points) -> Values:
     """Return the distance along each ray at which it meets the thing; infinity if it passes."""
     closest = rays @ (middle - eye)
-    missed = length(eye + rays * closest[:, None] - middle) > thing.reach
+    missed = compute_lengths(eye + rays * closest[:, None] - middle) > thing.reach
     at = np.maximum(closest - thing.reach, 0.01).astype(np.float32)
     end = closest + thing.reach
     found = np.full(len(rays), np.inf, np.float32)
@@ -175,10 +175,10 @@ def _find_normals(solid: Solid, points: Points) -> Points:
         for offset in np.eye(3, dtype=np.float32) * step
     ]
     normals = np.stack(slopes, 1)
-    return to_floats(normals / np.maximum(length(normals), 1e-9)[:, None])
+    return to_floats(normals / np.maximum(compute_lengths(normals), 1e-9)[:, None])
 
 
-def _shade(
+def _shade_points(
     thing: Thing, view: View, points: Points, normals: Points, plain: Colours, back: Points | None
 ) -> Colours:
     """Return the colours of lit points; `back` points to the camera where the surface shines."""
@@ -193,7 +193,7 @@ def _shade(
     colours = plain * (0.95 * lit[:, None] * view.warmth + 0.42 * sky[:, None])
     if back is not None:
         between = view.light + back
-        between /= length(between)[:, None]
+        between /= compute_lengths(between)[:, None]
         gleam = np.clip(np.einsum("ij,ij->i", normals, between), 0, 1) ** 48
         colours = colours + (thing.shine * gleam * lit)[:, None]
     return to_floats(colours)
@@ -214,7 +214,7 @@ def _find_light(thing: Thing, points: Points, light: Points) -> Values:
     return share
 
 
-def _photograph(samples: Colours, rng: Rng) -> npt.NDArray[np.uint8]:
+def _expose_picture(samples: Colours, rng: Rng) -> npt.NDArray[np.uint8]:
     """Return light as a camera stores it: exposed, darker at the corners, with noise, in sRGB."""
     place = np.linspace(-1, 1, SIDE)
     corner = 1 - 0.12 * (place[:, None] ** 2 + place[None] ** 2)

@@ -119,11 +119,11 @@ class Attempt:
             lease_s=lease_s,
         )
 
-    def wake(self) -> None:
+    def check_state_now(self) -> None:
         """Check the job's state now, because a notification arrived."""
-        self._beat.wake()
+        self._beat.read_state_now()
 
-    def run(self) -> None:
+    def run_to_end(self) -> None:
         """Run the attempt to its end.
 
         Raises:
@@ -144,12 +144,12 @@ class Attempt:
                     self._folder.mkdir(parents=True)
                     self._run_kind()
                 except Stopped:
-                    self._stopped_or_late()
+                    self._handle_stop_or_timeout()
                 except WrongState as error:
-                    self._wrong_state(error)
+                    self._handle_late_request(error)
                 except Rejected as rejected:
                     log.info("rejected", reason=rejected.detail)
-                    self._reject(rejected)
+                    self._reject_batch(rejected)
                 except PutOff as later:
                     self._put_off(later)
                 except Unavailable as error:
@@ -159,28 +159,28 @@ class Attempt:
                     self._give_back("zygote", str(error))
                 # This counts: damage stays, and the job would be claimed again and again.
                 except StoreCorrupt as error:
-                    self._requeue(error.code, error.detail, counts=True)
+                    self._requeue_attempt(error.code, error.detail, counts=True)
                 # With the lease gone, nothing may be recorded about the job any more.
                 except LeaseLost:
                     raise
                 except WeightsUnavailable as error:
-                    self._fail("weights", error.detail)
+                    self._fail_attempt("weights", error.detail)
                 except PerennialError as error:
-                    self._fail("data", error.detail)
+                    self._fail_attempt("data", error.detail)
                 except OSError as error:
                     # A full disk is not the job's fault, and another worker may have room.
                     if disk.is_disk_full_error(error):
                         self._give_back("disk", f"The worker's disk is full: {error}")
                         return
                     log.exception("attempt failed")
-                    self._requeue("disk", f"{type(error).__name__}: {error}", counts=True)
+                    self._requeue_attempt("disk", f"{type(error).__name__}: {error}", counts=True)
                 except Exception as error:
                     if is_outage(error):
                         self._give_back("outage", "The database did not answer.")
                         return
                     log.exception("attempt failed")
                     detail = f"{type(error).__name__}: {error}"
-                    self._fail("code", detail[:2000])
+                    self._fail_attempt("code", detail[:2000])
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
         # A task's archive is retained for a retry; such a job's own upload has no other use.
@@ -190,7 +190,7 @@ class Attempt:
     def _run_kind(self) -> None:
         tools = self._tools
         # The database's clock may be set; the limit of this attempt must not move with it.
-        self._ends_at = time.monotonic() + self._left_s()
+        self._ends_at = time.monotonic() + self._compute_seconds_left()
         work = Work(
             tools.db,
             tools.store,
@@ -206,7 +206,7 @@ class Attempt:
         )
         done = self._kind.run(work)
         if done is not None:
-            self._finish(done)
+            self._finish_attempt(done)
 
     def _train_and_publish(self, spec: Path) -> None:
         """Run the learning process to its end."""
@@ -223,14 +223,14 @@ class Attempt:
         recorded."""
         tools, claim = self._tools, self._claim
         settings = tools.settings
-        left_s = self._left_s()
+        left_s = self._compute_seconds_left()
         bound = settings.job_bytes
         on_cpu = _is_on_cpu(settings, claim)
         recorder = Recorder(tools.db, tools.store, claim)
         if tools.device_warning is not None:
-            recorder.record([LogEvent(level="warning", message=tools.device_warning)])
+            recorder.write_events([LogEvent(level="warning", message=tools.device_warning)])
         # A limit of addresses does not fit CUDA, which reserves far more of them than it uses.
-        child = tools.zygote().spawn(spec, bound + SLACK_BYTES if bound and on_cpu else 0)
+        child = tools.zygote().fork_child(spec, bound + SLACK_BYTES if bound and on_cpu else 0)
         log.info("job process", pid=child.pid)
         periods = Periods(
             settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s, left_s
@@ -242,11 +242,11 @@ class Attempt:
         # The kernel may refuse the allocation, or the watch end the process: one message for both.
         if bound and (refused or (memory.exceeded and outcome.ending == "died")):
             log.warning("job process outgrew its memory", pid=child.pid, bound=bound)
-            self._fail("memory", causes.explain_outgrown(bound, self._kind.advice))
+            self._fail_attempt("memory", causes.explain_outgrown(bound, self._kind.advice))
             return None
         return self._conclude_outcome(outcome)
 
-    def _left_s(self) -> float:
+    def _compute_seconds_left(self) -> float:
         """Return the seconds that the job may still run."""
         max_seconds, db = self._kind.longest_s(self._tools.settings), self._tools.db
         if not max_seconds:
@@ -300,13 +300,13 @@ class Attempt:
                 )
             case "stalled":
                 seconds = self._tools.settings.stall_s
-                self._requeue(
+                self._requeue_attempt(
                     "stalled", f"The job process made no progress for {seconds:g} s.", counts=True
                 )
             case "overtime":
                 self._fail_late()
             case _:
-                self._requeue("died", causes.explain_death(outcome.status), counts=True)
+                self._requeue_attempt("died", causes.explain_death(outcome.status), counts=True)
         return None
 
     def _conclude_error(self, error: ErrorEvent) -> None:
@@ -316,7 +316,7 @@ class Attempt:
         if error.kind == HELD:
             self._hold_back(error.message)
         elif error.kind in FATAL:
-            self._fail(error.kind, error.message)
+            self._fail_attempt(error.kind, error.message)
         elif error.kind == "disk":
             self._give_back("disk", f"The worker's disk is full: {error.message}")
         elif error.kind == "device":
@@ -331,7 +331,7 @@ class Attempt:
             self._give_back("device", f"The worker's device cannot be used: {error.message}")
             return
         reason = f"The job made an error on the device, which works for others: {error.message}"
-        self._requeue("device", reason, counts=True)
+        self._requeue_attempt("device", reason, counts=True)
 
     def _lack_memory(self, error: ErrorEvent) -> None:
         detail = causes.explain_out_of_memory(error, self._claim.device, self._kind.advice)
@@ -382,7 +382,7 @@ class Attempt:
         log.info("stopped", state=str(state))
         _count_end("stopped", str(state))
 
-    def _stopped_or_late(self) -> None:
+    def _handle_stop_or_timeout(self) -> None:
         # A person who stops the job at its last moment must not see it fail.
         if self._is_late() and not self._must_stop():
             self._fail_late()
@@ -390,12 +390,12 @@ class Attempt:
             self._record_stop()
 
     def _fail_late(self) -> None:
-        self._fail(
+        self._fail_attempt(
             "time",
             causes.explain_overtime(self._kind.longest_s(self._tools.settings), self._kind.advice),
         )
 
-    def _finish(self, done: Done) -> None:
+    def _finish_attempt(self, done: Done) -> None:
         self._report_outcome(lambda: claims.finish_job(self._tools.db, self._claim, done))
         log.info("finished")
         _count_end("finished")
@@ -410,14 +410,14 @@ class Attempt:
             # The job has ended already: an error here must not change how.
             log.warning("upload not deleted yet", error=type(error).__name__)
 
-    def _wrong_state(self, error: WrongState) -> None:
+    def _handle_late_request(self, error: WrongState) -> None:
         """Handle a pause or cancel that arrived between two checks."""
         # In any other state, this attempt is wrong about its own job, which is a fault to be seen.
         if error.extra.get("state") not in (str(State.PAUSING), str(State.CANCELLING)):
             raise error
         self._record_stop()
 
-    def _requeue(self, cause: str, error: str, *, counts: bool) -> None:
+    def _requeue_attempt(self, cause: str, error: str, *, counts: bool) -> None:
         state = self._report_outcome(
             lambda: claims.requeue_dead_attempt(self._tools.db, self._claim, error, counts=counts)
         )
@@ -435,13 +435,13 @@ class Attempt:
     def _give_back(self, cause: str, error: str) -> None:
         """Give the job back after an outage: no strike."""
         self.outage = True
-        self._requeue(cause, error, counts=False)
+        self._requeue_attempt(cause, error, counts=False)
 
-    def _fail(self, kind: str, error: str) -> None:
+    def _fail_attempt(self, kind: str, error: str) -> None:
         self._report_outcome(lambda: claims.fail_job(self._tools.db, self._claim, kind, error))
         _count_end("failed", kind)
 
-    def _reject(self, reason: Rejected) -> None:
+    def _reject_batch(self, reason: Rejected) -> None:
         self._report_outcome(lambda: claims.reject_job(self._tools.db, self._claim, reason))
         _count_end("rejected", reason.code)
 
@@ -454,7 +454,7 @@ class Attempt:
             override = session.get_one(Job, self._claim.job_id).recipe_override
         body = {"recipe": {**override, "data_report": "warn"}}
         as_it_is = Step("POST", f"/v1/jobs/{self._claim.job_id}/retry", body=body)
-        self._reject(
+        self._reject_batch(
             DataHeld(
                 f'{findings} Nothing was learned, since the recipe says "data_report": "hold". '
                 f"Correct the batch "

@@ -125,7 +125,7 @@ class Zygote:
         """Return True if the process is still running."""
         return self._process.poll() is None
 
-    def spawn(self, spec: Path, data_bytes: int = 0) -> "Child":
+    def fork_child(self, spec: Path, data_bytes: int = 0) -> "Child":
         """Fork a child that runs the job described by the file `spec`.
 
         Args:
@@ -164,7 +164,7 @@ class Zygote:
             return None
         return self._statuses.pop(pid)
 
-    def close(self) -> None:
+    def end_zygote(self) -> None:
         """End the zygote and wait; a running child ends by its control pipe, not by this."""
         # A closed socket is the request to end.
         self._socket.close()
@@ -208,7 +208,7 @@ class Zygote:
 
 
 class Child:
-    """A running job process, made by `Zygote.spawn`."""
+    """A running job process, made by `Zygote.fork_child`."""
 
     def __init__(self, zygote: Zygote, pid: int, event_fd: int, control_fd: int) -> None:
         self.pid = pid
@@ -228,7 +228,7 @@ class Child:
         """Return the descriptor of the event pipe, for `select`."""
         return self._event_fd
 
-    def events(self, timeout_s: float) -> list[JobEvent]:
+    def read_events(self, timeout_s: float) -> list[JobEvent]:
         """Return the events that arrive within `timeout_s` seconds.
 
         Sets `ended` at the end of the pipe.
@@ -242,25 +242,25 @@ class Child:
         *event_lines, self._buffer = (self._buffer + data).split(b"\n")
         # A line without an end would otherwise fill the worker's memory.
         if len(self._buffer) > LINE_BYTES:
-            self.kill()
+            self.kill_process()
             self._buffer = b""
         return [
             event for event_line in event_lines if (event := _parse_event(event_line)) is not None
         ]
 
-    def snapshot(self) -> None:
+    def request_snapshot(self) -> None:
         """Ask the process for a snapshot at the next step; training goes on."""
         self._send_control(ControlRequest.SNAPSHOT)
 
-    def anytime(self) -> None:
+    def request_best_state(self) -> None:
         """Ask the process for its best validated state at the next step; training goes on."""
         self._send_control(ControlRequest.ANYTIME)
 
-    def stop(self) -> None:
+    def request_stop(self) -> None:
         """Ask the process for a snapshot at the next step and an orderly end."""
         self._send_control(ControlRequest.STOP)
 
-    def kill(self) -> None:
+    def kill_process(self) -> None:
         """End the process at once."""
         with contextlib.suppress(ProcessLookupError):
             if self._pidfd is not None:
@@ -269,19 +269,19 @@ class Child:
                 # Until its pipe has ended, the process has its number for certain.
                 os.kill(self.pid, signal.SIGKILL)
 
-    def finish(self, timeout_s: float = 5.0) -> int | None:
+    def wait_for_end(self, timeout_s: float = 5.0) -> int | None:
         """Close the pipes, wait for the end (by force after `timeout_s`), return the exit code."""
         deadline = time.monotonic() + timeout_s
         while not self.ended and time.monotonic() < deadline:
-            self.events(max(0.0, deadline - time.monotonic()))
+            self.read_events(max(0.0, deadline - time.monotonic()))
         self._close_control()  # a child that still runs exits now
         if not self.ended:
-            self.kill()
+            self.kill_process()
         status = self._zygote.wait_for_status(self.pid, 5.0)
         os.close(self._event_fd)
         if self._pidfd is not None:
             if status is None:
-                self.kill()
+                self.kill_process()
                 select.select([self._pidfd], [], [], 5.0)  # readable when the process is gone
             os.close(self._pidfd)
             self._pidfd = None

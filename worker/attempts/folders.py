@@ -51,7 +51,7 @@ class WorkFolder:
         self.lock_fd: int | None = None
         """Descriptor of the lock; processes that inherit it keep the lock."""
 
-    def open(self) -> None:
+    def create_and_lock(self) -> None:
         """Create and lock the folder."""
         while self.lock_fd is None:  # another worker may remove the folder before it is locked
             self.path.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ class WorkFolder:
             finally:
                 os.close(fd)
 
-    def close(self) -> None:
+    def remove_and_unlock(self) -> None:
         """Remove the folder and release the lock."""
         if self.lock_fd is not None:
             shutil.rmtree(self.path, ignore_errors=True)

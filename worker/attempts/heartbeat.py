@@ -43,7 +43,9 @@ class Heartbeat:
         self._look_s = min(LOOK_S, self._every_s)
         self._end = threading.Event()
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._thread = threading.Thread(
+            target=self._renew_until_stopped, name="heartbeat", daemon=True
+        )
         self._state: State | None = State.RUNNING
         self._failing = False
 
@@ -77,11 +79,11 @@ class Heartbeat:
         """CANCELLING or PAUSING if a person requested it, else None."""
         return self._state if self._state in (State.CANCELLING, State.PAUSING) else None
 
-    def wake(self) -> None:
+    def read_state_now(self) -> None:
         """Read the job's state at once instead of at the next heartbeat."""
         self._wake.set()
 
-    def _run(self) -> None:
+    def _renew_until_stopped(self) -> None:
         # the first at once, since preparing may already have taken a while
         next_beat = time.monotonic()
         while not self._end.is_set() and self._state is not None:

@@ -63,7 +63,7 @@ class MemoryWatch:
             if now - start > self._limit:
                 # Set before the kill, so that the end of the process finds its reason.
                 self._over.set()
-                self._child.kill()
+                self._child.kill_process()
                 return
 
 

@@ -119,7 +119,7 @@ def _run_share(spec_path: str, emit: Emit, control: "PipeControl | None") -> Non
         device = choose_device(spec.device)
     group = Group(device)
     learn_task(spec, emit, control, ranks=group)
-    group.leave()
+    group.leave_group()
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Recorder:
         # number of images, and the time of that report
         self._trained: tuple[int, float] | None = None
 
-    def record(self, events: list[JobEvent]) -> None:
+    def write_events(self, events: list[JobEvent]) -> None:
         """Write events, after those kept during an outage.
 
         Of these only the newest `KEPT_EVENTS` remain.
@@ -94,7 +94,7 @@ class Recorder:
             return event.model_copy(update={"report": {**event.report, "cost_s": cost_s}})
         return event
 
-    def snapshot(self, event: SnapshotEvent) -> None:
+    def register_snapshot(self, event: SnapshotEvent) -> None:
         """Register a snapshot's folder and delete it.
 
         After an outage, the next snapshot will do.
@@ -105,7 +105,7 @@ class Recorder:
             lambda: snapshots.register_snapshot(self._db, self._store, self._claim, path, event),
         )
 
-    def anytime(self, event: AnytimeEvent) -> bool:
+    def register_best_state(self, event: AnytimeEvent) -> bool:
         """Register the folder of the best state so far and delete it.
 
         Return False if it was not registered.

@@ -42,13 +42,13 @@ Ending = Literal["done", "stopped", "error", "died", "stalled", "lost", "cancell
 class Recorder(Protocol):
     """Receiver of events; all methods raise `LeaseLost`, and must survive outages."""
 
-    def record(self, events: list[JobEvent]) -> None:
+    def write_events(self, events: list[JobEvent]) -> None:
         """Record progress, metrics, logs and phases."""
 
-    def snapshot(self, event: SnapshotEvent) -> None:
+    def register_snapshot(self, event: SnapshotEvent) -> None:
         """Register a complete snapshot folder, and delete the folder."""
 
-    def anytime(self, event: AnytimeEvent) -> bool:
+    def register_best_state(self, event: AnytimeEvent) -> bool:
         """Register the folder of the best state so far, and delete the folder.
 
         Returns:
@@ -109,7 +109,7 @@ def supervise_child(
     Args:
         stop: function that returns True if the worker must shut down.
     """
-    return _Watch(child, beat, recorder, periods, stop).run()
+    return _Watch(child, beat, recorder, periods, stop)._supervise_child()
 
 
 class _Watch:
@@ -140,10 +140,10 @@ class _Watch:
         self._last: LastEvent | None = None
         self._forced: Ending | None = None
 
-    def run(self) -> Outcome:
+    def _supervise_child(self) -> Outcome:
         try:
             while not self._child.ended and not self._last:
-                self._handle_events(self._child.events(TICK_S))
+                self._handle_events(self._child.read_events(TICK_S))
                 self._steer_child()
                 self._flush_events(force=False)
             self._flush_events(force=True)
@@ -152,8 +152,8 @@ class _Watch:
         finally:
             # Whatever happens here, the child must not outlive the watch.
             if not self._child.ended and self._forced is None and not self._last:
-                self._child.kill()
-            status = self._child.finish()
+                self._child.kill_process()
+            status = self._child.wait_for_end()
         if self._forced is not None:
             return Outcome(self._forced, self._last, status)
         if not self._last:
@@ -166,14 +166,14 @@ class _Watch:
                 # Progress up to the snapshot is recorded before it, in the child's order.
                 self._flush_events(force=True)
                 if not self._beat.lost:
-                    self._recorder.snapshot(event)
+                    self._recorder.register_snapshot(event)
                 pause_s = max(self._periods.snapshot_s, event.cost_s / SNAPSHOT_SHARE)
                 self._snapshot_at = time.monotonic() + pause_s
             elif isinstance(event, BestEvent):
                 self._better = True
             elif isinstance(event, AnytimeEvent):
                 # It includes every better state reported before.
-                self._better = not self._beat.lost and not self._recorder.anytime(event)
+                self._better = not self._beat.lost and not self._recorder.register_best_state(event)
                 self._anytime_at = time.monotonic() + self._periods.anytime_s
             elif isinstance(event, LastEvent):
                 self._last = event
@@ -206,7 +206,7 @@ class _Watch:
         # An orderly stop makes a snapshot, so that the next attempt repeats no step.
         elif self._beat.asked is State.PAUSING or self._stop():
             self._stop_by = now + self._periods.grace_s
-            self._child.stop()
+            self._child.request_stop()
             log.info("job process is asked to stop", pid=self._child.pid)
         elif now > self._end_at:
             log.warning("job process has had its time", pid=self._child.pid)
@@ -219,15 +219,15 @@ class _Watch:
             self._force_end("stalled")
         elif now >= self._snapshot_at:
             self._snapshot_at = float("inf")  # until this snapshot is complete
-            self._child.snapshot()
+            self._child.request_snapshot()
         elif self._better and now >= self._anytime_at:
             # One request at a time: the next waits for the answer to this one.
             self._anytime_at = float("inf")
-            self._child.anytime()
+            self._child.request_best_state()
 
     def _force_end(self, ending: Ending) -> None:
         self._forced = ending
-        self._child.kill()
+        self._child.kill_process()
 
     def _flush_events(self, *, force: bool) -> None:
         now = time.monotonic()
@@ -238,4 +238,4 @@ class _Watch:
             self._news = False
             events, self._waiting = self._waiting, []
             self._recorded_at = now
-            self._recorder.record(events)
+            self._recorder.write_events(events)

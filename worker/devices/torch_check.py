@@ -47,7 +47,7 @@ def check_torch_meanwhile(settings: Settings) -> Iterator[None]:
     if is_checked(settings):
         yield
         return
-    passed_file = _passed_file(settings)
+    passed_file = _find_passed_file(settings)
     process = subprocess.Popen(
         [sys.executable, "-m", "worker.devices.torch_check"],
         cwd=ROOT,
@@ -66,10 +66,10 @@ def check_torch_meanwhile(settings: Settings) -> Iterator[None]:
 
 def is_checked(settings: Settings) -> bool:
     """Return True if the installed pair has passed, so that it is not imported again."""
-    return _passed_file(settings).exists()
+    return _find_passed_file(settings).exists()
 
 
-def _passed_file(settings: Settings) -> Path:
+def _find_passed_file(settings: Settings) -> Path:
     """Return the file that marks the installed pair as good."""
     return settings.make_folder("catalogue") / f"torch-{_compute_fingerprint()}"
 
@@ -84,7 +84,9 @@ def main() -> int:
             if name == "torch":
                 importlib.import_module("torch")
             else:  # as the networks do, since it needs help with a CPU build of torch
-                importlib.import_module("core.learning.torchvision_import").torchvision_models()
+                importlib.import_module(
+                    "core.learning.torchvision_import"
+                ).import_torchvision_models()
         except Exception as error:  # noqa: BLE001 - any error of these imports is reported
             print(json.dumps({"name": name, "error": _first_line(error)}))
             return 1
@@ -115,11 +117,11 @@ def _require_passed(process: "subprocess.Popen[bytes]") -> None:
 def _raise_unavailable(name: str, error: str) -> NoReturn:
     python = sys.executable
     install = f"{python} -m pip install"
-    if any(_version(one) is None for one in _IMPORTS):
-        missing = " and ".join(one for one in _IMPORTS if _version(one) is None)
+    if any(_get_version(one) is None for one in _IMPORTS):
+        missing = " and ".join(one for one in _IMPORTS if _get_version(one) is None)
         problem = f"{missing} {'are' if ' and ' in missing else 'is'} not installed for {python}"
     else:
-        pair = " and ".join(f"{one} {_version(one)}" for one in _IMPORTS)
+        pair = " and ".join(f"{one} {_get_version(one)}" for one in _IMPORTS)
         problem = f"{pair} do not work together: importing {name} says “{error.rstrip('.')}”"
         # Both are installed, so pip would do nothing; their dependencies may stay as they are.
         install += " --force-reinstall --no-deps"
@@ -140,7 +142,7 @@ def _find_pins() -> list[str]:
     return [pins.get(name, name) for name in _IMPORTS]
 
 
-def _version(name: str) -> str | None:
+def _get_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -46,8 +46,8 @@ async def _build_audit_filters(
     return Filters(model, action, since, order)
 
 
-@router.get("/v1/audit", response_model=AuditPage, responses=problem_responses(404))
-def read(
+@router.get("/v1/audit", summary="Read", response_model=AuditPage, responses=problem_responses(404))
+def list_audit_entries(
     actor: Admin, db: Db, filters: Annotated[Filters, Depends(_build_audit_filters)], page: Page
 ) -> Response:
     """List changes and who made them, oldest or newest first."""

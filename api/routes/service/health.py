@@ -27,14 +27,14 @@ _checks = CapacityLimiter(32)
 """Threads of their own: all threads of requests may be waiting for the failed part."""
 
 
-@router.get("/healthz", response_model=Alive)
-async def healthz() -> Response:
+@router.get("/healthz", summary="Healthz", response_model=Alive)
+async def report_health() -> Response:
     """Report that the process answers."""
     return json_answer({"status": "ok"})
 
 
-@router.get("/readyz", response_model=Ready, responses={503: {"model": Ready}})
-async def readyz(request: Request, db: Db, store: ObjectStore, bell: Bell) -> Response:
+@router.get("/readyz", summary="Readyz", response_model=Ready, responses={503: {"model": Ready}})
+async def report_readiness(request: Request, db: Db, store: ObjectStore, bell: Bell) -> Response:
     """Report whether the service is ready: database and store answer, and the database file is
     sound.
 
@@ -58,7 +58,7 @@ async def readyz(request: Request, db: Db, store: ObjectStore, bell: Bell) -> Re
         group.start_soon(check_part, "broker", bell.get_broker_status)
         group.start_soon(check_part, "workers", lambda: _check_workers(db))
     ready = parts["database"] == "up" and parts["store"] != "down"
-    damage_detail = {"detail": damage.describe()} if parts["database"] == "corrupt" else {}
+    damage_detail = {"detail": damage.describe_damage()} if parts["database"] == "corrupt" else {}
     ordered_parts = {part: parts[part] for part in ("database", "store", "broker", "workers")}
     return json_answer(
         {"status": "ready" if ready else "not ready", **ordered_parts, **damage_detail},
@@ -90,7 +90,7 @@ def _check_workers(db: Database) -> str:
 
 def _check_store(store: Store) -> str:
     try:
-        store.check()
+        store.check_usable()
     except NoSpace:
         return "full"
     except PerennialError as error:

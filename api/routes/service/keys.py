@@ -21,8 +21,14 @@ router = make_router("keys")
 NO_STORE = {"Cache-Control": "no-store"}
 
 
-@router.post("/v1/keys", status_code=201, response_model=NewKey, responses=problem_responses(409))
-def create(body: KeyIn, actor: Admin, db: Db) -> Response:
+@router.post(
+    "/v1/keys",
+    summary="Create",
+    status_code=201,
+    response_model=NewKey,
+    responses=problem_responses(409),
+)
+def create_key(body: KeyIn, actor: Admin, db: Db) -> Response:
     """Create a key; its secret is only in this response."""
     requested = keys.RequestedKey(
         body.name,
@@ -40,8 +46,10 @@ def list_keys(actor: Admin, db: Db, page: Page) -> Response:
     return json_answer(keys.list_keys(db, actor, limit=page.limit, cursor=page.cursor))
 
 
-@router.delete("/v1/keys/{key}", status_code=204, responses=problem_responses(409))
-def revoke(
+@router.delete(
+    "/v1/keys/{key}", summary="Revoke", status_code=204, responses=problem_responses(409)
+)
+def revoke_key(
     request: Request,
     key: Annotated[str, Path(description="Id of the key", max_length=40)],
     actor: Admin,
@@ -55,7 +63,7 @@ def revoke(
     return Response(status_code=204)
 
 
-@router.get("/v1/me", response_model=MeOut)
-def read(request: Request, actor: Read, db: Db, settings: Config) -> Response:
+@router.get("/v1/me", summary="Read", response_model=MeOut)
+def describe_key_owner(request: Request, actor: Read, db: Db, settings: Config) -> Response:
     """Return the owner of this key, what it may do, and the service's properties."""
     return json_answer(describe_caller(db, settings, actor, request.app.version))

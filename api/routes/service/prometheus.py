@@ -13,10 +13,11 @@ router = make_router("operation")
 
 @router.get(
     "/metrics",
+    summary="Metrics",
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-def metrics(request: Request, actor: Scrape, db: Db) -> Response:
+def report_service_metrics(request: Request, actor: Scrape, db: Db) -> Response:
     """Return queue, jobs and versions from the database; latencies and failures of the API
     processes.
     """

@@ -26,7 +26,7 @@ PATHS = {
 }
 
 
-async def start(request: Request) -> Response:
+async def list_entry_points(request: Request) -> Response:
     """List the service's entry points, or redirect a browser to the pages.
 
     Needs no key and reveals nothing about stored data.
@@ -40,6 +40,8 @@ async def start(request: Request) -> Response:
     )
 
 
-router.get("/", response_model=Start)(start)
+router.get("/", summary="Start", response_model=Start)(list_entry_points)
 # Unlike Starlette, FastAPI answers HEAD only at routes that declare it.
-router.head("/", response_model=Start, operation_id="head_start")(start)
+router.head("/", summary="Start", response_model=Start, operation_id="head_start")(
+    list_entry_points
+)

@@ -13,8 +13,8 @@ from core.usage import usage_lists
 router = make_router("usage")
 
 
-@router.get("/v1/usage", response_model=UsagePage)
-def read(
+@router.get("/v1/usage", summary="Read", response_model=UsagePage)
+def list_usage(
     actor: Admin,
     db: Db,
     page: Page,

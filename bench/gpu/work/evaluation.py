@@ -11,7 +11,7 @@ from torch import Tensor
 from bench.gpu.kit import new_bench, open_device
 from bench.gpu.step_run import StepRun
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import logits_on_task
+from core.learning.evaluation.evaluate import compute_task_logits
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.precision import Inputs, place_network
 
@@ -30,7 +30,7 @@ def compare_evaluation(run: StepRun) -> None:
     size, images = (8, 16) if run.tiny else (32, 1000)
     bench = new_bench(run.folder, "cpu", {"name": "resnet18"}, size=size, n_held_out=images)
     names = tuple(str(c) for c in range(CLASSES))
-    data = Dataset.read(bench.dataset(1, "held_out"), names)
+    data = Dataset.read_file(bench.dataset(1, "held_out"), names)
     architecture = {"name": "resnet20"} if run.tiny else {"name": "resnet18"}
     network = build_network(architecture, ImageSpec(size, 3), "class", HeadSpec(names), seed=0)
     assert network.head is not None
@@ -57,7 +57,7 @@ def compare_evaluation(run: StepRun) -> None:
 
 def evaluate(network: Network, data: Dataset, device: torch.device) -> Tensor:
     """Return the logits as the product evaluates them, on the CPU."""
-    logits = logits_on_task(
+    logits = compute_task_logits(
         network, data, 1, lambda n, x, head: n(x, head), Inputs(None, 3, device)
     )
     return logits.values

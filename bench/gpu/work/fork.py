@@ -42,7 +42,7 @@ def fork_from_zygote(run: StepRun) -> None:
             outcomes.append(_run_child(zygote, run, number, kill=number == KILLED))
             run.record("children", outcomes)
     finally:
-        zygote.close()
+        zygote.end_zygote()
     for number, outcome in enumerate(outcomes):
         expected = "killed" if number == KILLED else "done"
         if outcome["ended"] != expected:
@@ -79,21 +79,21 @@ def _run_child(zygote: Zygote, run: StepRun, number: int, kill: bool) -> dict[st
     file = bench.folder / "spec.json"
     file.write_text(json.dumps(complete_spec(spec).to_json()))
     start = time.monotonic()
-    child = zygote.spawn(file)
+    child = zygote.fork_child(file)
     first_step_s, last = None, {"event": "nothing", "message": ""}
     while not child.ended and time.monotonic() - start < CHILD_S:
-        for event in child.events(1.0):
+        for event in child.read_events(1.0):
             if event.event == "progress" and first_step_s is None:
                 first_step_s = round(time.monotonic() - start, 2)
                 if kill:
-                    child.kill()
+                    child.kill_process()
             if event.event in ("done", "error", "stopped"):
                 last = event.to_json()
     return {"seconds to the first report": first_step_s, **_ending(child, kill, last)}
 
 
 def _ending(child: Child, kill: bool, last: dict[str, Any]) -> dict[str, Any]:
-    status = child.finish()
+    status = child.wait_for_end()
     ended = (
         "killed" if kill and status == -9 else "done" if last["event"] == "done" else last["event"]
     )

@@ -22,7 +22,7 @@ from bench.gpu.step_run import StepRun
 from core.ingest.dataset import open_dataset
 from core.learning.data import dataset
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learning.precision import Inputs, autocast, place_network
+from core.learning.precision import Inputs, place_network, use_precision
 
 LR, MOMENTUM = 0.01, 0.9
 GRAPH_WARM = 3
@@ -159,7 +159,7 @@ class BareStep:
     def __call__(self, images: Tensor, labels: Tensor) -> None:
         """Take one step."""
         self._optimizer.zero_grad(set_to_none=True)
-        with autocast(self._device):
+        with use_precision(self._device):
             logits = self._network(self._inputs(images))
         functional.cross_entropy(logits.float(), labels).backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()

@@ -146,7 +146,7 @@ class _Resumable:
         self._memory = await run_in_thread(
             lambda: UploadMemory(self._http.url, batch.model, self._known)
         )
-        earlier_location = await run_in_thread(self._memory.load)
+        earlier_location = await run_in_thread(self._memory.read_path)
         if earlier_location is not None and await self._is_known(
             self._check_location(earlier_location)
         ):
@@ -199,7 +199,7 @@ class _Resumable:
 
     async def _give_up(self) -> None:
         """Delete an upload that will not be used, so that it does not fill the owner's quota."""
-        await run_in_thread(self._memory.forget)
+        await run_in_thread(self._memory.remove_record)
         # The service removes it later by itself, and this error would hide the one to report.
         with contextlib.suppress(PerennialError):
             await self._http.send(Ask("DELETE", self._location, headers=TUS))
@@ -233,7 +233,7 @@ class _Resumable:
         response = await self._http.send(Ask("POST", UPLOADS, headers=headers))
         self._location = self._check_location(response.headers.get("Location", ""))
         # Stored before the first piece, so that a run that is killed can be resumed.
-        await run_in_thread(lambda: self._memory.save(self._location))
+        await run_in_thread(lambda: self._memory.store_path(self._location))
 
     def _check_location(self, location: str) -> str:
         """Return the path of an upload of this service. Raises BadAnswer for any other URL."""
@@ -346,7 +346,7 @@ class _Resumable:
         response = (await self._http.send(ask)).json()
         # After a check the upload stays, for the submit that follows it.
         if "validate" not in query:
-            await run_in_thread(self._memory.forget)
+            await run_in_thread(self._memory.remove_record)
         return response
 
 

@@ -176,7 +176,7 @@ def _fetch_rest(
         file = run_in_thread(lambda: part.open("ab" if is_partial else "wb"))
         try:
             for chunk in response.iter_bytes():
-                meter.add(len(chunk), response.num_bytes_downloaded)
+                meter.count_bytes(len(chunk), response.num_bytes_downloaded)
                 run_in_thread(partial(file.write, chunk))
                 received_so_far += len(chunk)
                 if progress is not None:

@@ -215,7 +215,7 @@ class Http:
         # The limit counts decompressed bytes, so that a small response cannot fill the memory.
         meter, content = Meter(most_bytes, self._timeout_s), bytearray()
         for chunk in answer.iter_bytes():
-            meter.add(len(chunk), answer.num_bytes_downloaded)
+            meter.count_bytes(len(chunk), answer.num_bytes_downloaded)
             content += chunk
         return bytes(content)
 

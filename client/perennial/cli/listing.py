@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from perennial.cli.output import Cell, csv_row, plain_row, print_table
+from perennial.cli.output import Cell, plain_row, print_csv_row, print_table
 
 QUIET = "Print only the first column, such as names or ids, one value per line."
 HEADERS = "Print headings or not; default: on a terminal and with --csv."
@@ -49,7 +49,7 @@ class Form:
         )
         if self.is_csv:
             for row in self._with_headings(headings, cells, is_usual=True):
-                csv_row(row)
+                print_csv_row(row)
         elif self.is_quiet:
             for row in cells:
                 plain_row(row[:1])

@@ -182,7 +182,7 @@ def plain_row(row: Sequence[Cell]) -> None:
     _print_line("\t".join(_format_plain(cell) for cell in row))
 
 
-def csv_row(row: Sequence[Cell]) -> None:
+def print_csv_row(row: Sequence[Cell]) -> None:
     """Print cells as a line of CSV, quoted where necessary."""
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow([_format_plain(cell) for cell in row])

@@ -40,7 +40,7 @@ class BadEntries:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, where: str, reason: str) -> None:
+    def add_entry(self, where: str, reason: str) -> None:
         """Add an entry.
 
         Args:
@@ -52,7 +52,7 @@ class BadEntries:
         if len(self._first) < _LISTED:
             self._first.append(BadEntry(where, reason.strip().rstrip(".")))
 
-    def check_share(self, good: int) -> list[str]:
+    def warn_of_bad_entries(self, good: int) -> list[str]:
         """Return the warning that lists the bad entries, or no warning if there are none.
 
         Args:

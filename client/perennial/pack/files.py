@@ -38,7 +38,7 @@ class Root:
             LeavesFolder: it leads out of the folder.
         """
         path = os.path.join(self.folder, relative)  # noqa: PTH118  # pathlib adds 5 µs per file
-        if not self.allow_outside and not self.contains(path):
+        if not self.allow_outside and not self.is_inside(path):
             link = "a link that leads" if not said_by and os.path.lexists(path) else "which lies"
             raise LeavesFolder(
                 f"{said_by or 'The source'} has {quote_name(relative)}, {link} out of the folder "
@@ -46,7 +46,7 @@ class Root:
             )
         return path
 
-    def contains(self, path: str) -> bool:
+    def is_inside(self, path: str) -> bool:
         """Return True if a path lies in the folder after its links are followed."""
         # Each folder is resolved once, because most files share one and realpath is slow.
         above, name = os.path.split(path)
@@ -59,7 +59,7 @@ class Root:
         # With a separator, because /data-secret also begins with /data.
         return real == self._real or real.startswith(self._real.rstrip(os.sep) + os.sep)
 
-    def walk(self, below: str = "") -> Iterator[str]:
+    def list_files(self, below: str = "") -> Iterator[str]:
         """Yield the files below a folder as sorted relative paths with `/`.
 
         Links are followed if they stay in the folder. Hidden files and folders are left out;
@@ -113,7 +113,7 @@ class Seen:
         self.sizes = array("q")
         self._times = array("q")
 
-    def add(self, path: str) -> None:
+    def record_file(self, path: str) -> None:
         """Record the next file. Raises PackError if it is missing, or not a regular file."""
         try:
             status = os.stat(path)  # noqa: PTH116  # as above
@@ -179,7 +179,7 @@ class FileImages(Images):
 
     def add_file(self, path: str) -> None:
         """Record the file of the next row. Raises PackError."""
-        self._seen.add(os.path.join(self._folder, path))  # noqa: PTH118  # as above
+        self._seen.record_file(os.path.join(self._folder, path))  # noqa: PTH118  # as above
         self._paths.append(path)
 
     def collect_sizes(self) -> "array[int]":

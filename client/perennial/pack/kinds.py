@@ -143,7 +143,7 @@ def _detect_folder_kind(folder: Path) -> str:
         return "csv"
     # Names alone are examined here; the kind itself refuses files outside the folder.
     root = Root(folder, allow_outside=True)
-    names = list(root.walk())
+    names = list(root.list_files())
     kinds = [
         kind
         for kind, is_match in (

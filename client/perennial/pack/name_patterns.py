@@ -93,5 +93,5 @@ def match_table(pattern: str, names: Sequence[str]) -> FoundTable:
         if label is None:
             rows.add_bad(name, "does not match the pattern of names")
         else:
-            rows.add(to_nfc(name), label, f"the name {quote_name(name)}")
+            rows.add_entry(to_nfc(name), label, f"the name {quote_name(name)}")
     return rows.table

@@ -7,11 +7,11 @@ from perennial.pack.rules.names import CSV_NAME, IMAGE_SUFFIXES, is_image, is_ju
 __all__ = [
     "CSV_NAME",
     "IMAGE_SUFFIXES",
+    "explain_wrong_path",
     "is_image",
     "is_junk",
     "numbered_name",
     "to_nfc",
-    "wrong_path",
 ]
 
 MAX_NAME_BYTES = 1024
@@ -22,7 +22,7 @@ _DRIVE = re.compile(r"^[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def wrong_path(path: str) -> str:
+def explain_wrong_path(path: str) -> str:
     """Return why the service would refuse a path in an archive, as the end of a sentence, or ""."""
     if _CONTROL.search(path):
         return "has a control character, or bytes that are not UTF-8, in its name"
@@ -46,4 +46,4 @@ def numbered_name(number: int, name: str = "") -> str:
     """
     # The end of a long name has its suffix, and usually what tells it apart.
     base = to_nfc(name.rsplit("/", 1)[-1])[-60:].strip()
-    return f"{number:08d}" if not base or wrong_path(base) else f"{number:08d}-{base}"
+    return f"{number:08d}" if not base or explain_wrong_path(base) else f"{number:08d}-{base}"

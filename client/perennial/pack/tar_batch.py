@@ -56,7 +56,7 @@ class TarBatch(Batch):
         """Sentences about files left out; for images fetched while sending, includes what was found
         then.
         """
-        return self._images.warnings + _beyond_usual(self._images.rows)
+        return self._images.warnings + _warn_beyond_usual_limits(self._images.rows)
 
     def identity(self) -> str:
         """Text that identifies the batch's bytes in a later run; remote images are identified by
@@ -192,7 +192,7 @@ def _labels_csv(images: Images) -> bytes:
     return data
 
 
-def _beyond_usual(rows: list[Image]) -> list[str]:
+def _warn_beyond_usual_limits(rows: list[Image]) -> list[str]:
     """Return warnings about limits that a service has by default."""
     # Warned of and not refused, because an operator may have raised these limits.
     classes = len({row.label for row in rows})

@@ -80,7 +80,7 @@ def download_file(request: DownloadAsked) -> Downloaded:
         except (HubRefused, HubStatus) as error:
             raise Failed(str(error)) from None
         except httpx2.RequestError as error:
-            raise _unreachable_error(error) from None
+            raise _make_unreachable_error(error) from None
 
 
 def _download_from_hub(hub: GuardedHub, request: DownloadAsked) -> Downloaded:
@@ -222,7 +222,7 @@ def _compute_digest(path: Path, size: int, digits: int) -> str:
     return digest.hexdigest()
 
 
-def _unreachable_error(error: Exception) -> Failed:
+def _make_unreachable_error(error: Exception) -> Failed:
     return Failed(f"The Hub cannot be reached ({type(error).__name__})")
 
 

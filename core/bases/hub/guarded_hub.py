@@ -208,7 +208,7 @@ class GuardedHub:
         hub_addresses = (
             self._resolve_addresses(self._hub)
             # A hub inside a network may store its files beside it, at the same host and port.
-            if _effective_port(url) == _effective_port(self._hub)
+            if _get_effective_port(url) == _get_effective_port(self._hub)
             else []
         )
         for address in addresses:
@@ -233,7 +233,8 @@ class GuardedHub:
             return [literal]
         try:
             addresses = [
-                ipaddress.ip_address(text) for text in self._resolve(url.host, _effective_port(url))
+                ipaddress.ip_address(text)
+                for text in self._resolve(url.host, _get_effective_port(url))
             ]
         except (OSError, ValueError):
             addresses = []
@@ -244,10 +245,10 @@ class GuardedHub:
         return addresses
 
     def _is_hub(self, url: httpx2.URL) -> bool:
-        return (url.scheme, url.host, _effective_port(url)) == (
+        return (url.scheme, url.host, _get_effective_port(url)) == (
             self._hub.scheme,
             self._hub.host,
-            _effective_port(self._hub),
+            _get_effective_port(self._hub),
         )
 
 
@@ -263,7 +264,7 @@ def _parse_address(host: str) -> IPAddress | None:
         return None
 
 
-def _effective_port(url: httpx2.URL) -> int:
+def _get_effective_port(url: httpx2.URL) -> int:
     return url.port or (443 if url.scheme == "https" else 80)
 
 

@@ -68,7 +68,7 @@ class Decoding:
     pool: Pool
     monitor: Monitor
 
-    def run(self, source: Path, contents: Contents) -> Decoded:
+    def decode_archive(self, source: Path, contents: Contents) -> Decoded:
         """Decode every image of an archive; `source` is the file that its offsets refer to.
 
         Raises Stopped, and Rejected if too many images kill their decoder or decoding takes far too
@@ -178,7 +178,7 @@ class Decoding:
                 self.monitor.progress(before + done, total)
 
             try:
-                self.pool.run(plan, ranges, report_progress, self.monitor.stop)
+                self.pool.decode_ranges(plan, ranges, report_progress, self.monitor.stop)
             except TooManyDeadly as error:
                 raise build_crash_refusal(self.pool.crashed, names, layout) from error
             except TooSlow as error:

@@ -37,7 +37,7 @@ def open_square(
     image.load()
     transposition = turn_of(image)
     upright = image if transposition is None else image.transpose(transposition)
-    return Square(plain_square(upright, size, channels, resizing), frames, max(width, height))
+    return Square(crop_plain_square(upright, size, channels, resizing), frames, max(width, height))
 
 
 def _bound_work(image: Image.Image, data: bytes) -> None:
@@ -74,7 +74,9 @@ def _open_image(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
     return Image.open(io.BytesIO(data), formats=FORMATS), False
 
 
-def plain_square(image: Image.Image, size: int, channels: int, resizing: Resizing) -> Image.Image:
+def crop_plain_square(
+    image: Image.Image, size: int, channels: int, resizing: Resizing
+) -> Image.Image:
     """Return the centre of an image, size × size pixels of mode L or RGB, with alpha over white."""
     mode = "RGB" if channels == 3 else "L"
     if image.mode != mode or "transparency" in image.info:

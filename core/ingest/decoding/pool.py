@@ -50,7 +50,7 @@ class TooSlow(Exception):
     """The batch takes more CPU time than its number of images justifies."""
 
 
-def default_processes() -> int:
+def choose_process_count() -> int:
     """Return the default number of decoders: one less than the cores, at least one."""
     return max(1, usable_cpus() - 1)
 
@@ -113,7 +113,7 @@ class Pool:
         self._workers.append(_Worker(process, cell, time.monotonic()))
         self._send_line(self._workers[-1], f"{cell.absolute()}\n")
 
-    def run(
+    def decode_ranges(
         self,
         plan: Plan,
         ranges: list[Range],
@@ -150,7 +150,7 @@ class Pool:
             ):
                 raise TooSlow
 
-    def close(self) -> None:
+    def kill_decoders(self) -> None:
         """Kill all decoder processes."""
         for worker in self._workers:
             helper_process.kill_and_close(worker.process)

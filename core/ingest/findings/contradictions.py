@@ -45,7 +45,7 @@ class _Listed:
     count: int = 0
     first: list[Conflict] = field(default_factory=list)
 
-    def add(self, conflict: Conflict, picture: Callable[[], _Images]) -> None:
+    def add_picture(self, conflict: Conflict, picture: Callable[[], _Images]) -> None:
         self.count += 1
         if len(self.first) < PICTURES:
             conflict["picture"] = _encode_data_url(picture())
@@ -114,14 +114,14 @@ def find_batch_contradictions(
     contradictions = Contradictions()
     for first, row in starmap(order_pair, pairs):
         # The picture is passed as a function, because only the first few are made.
-        contradictions.equal.add(
+        contradictions.equal.add_picture(
             _build_conflict(traces, first, traces, row, None), partial(picture, row)
         )
     for first, row in starmap(
         order_pair,
         _remove_equal_pairs(near.find_contradictions(traces.all, labels), pixels, pixels),
     ):
-        contradictions.near.add(
+        contradictions.near.add_picture(
             _build_conflict(traces, first, traces, row, None), partial(picture, row)
         )
     return contradictions
@@ -155,10 +155,10 @@ def add_earlier_contradictions(
         return _build_conflict(theirs, first - int(starts[at]), traces, row, number)
 
     for first, row in _find_equal_pairs(their_pixels, their_labels, pixels, labels):
-        contradictions.equal.add(build_conflict(first, row), partial(picture, row))
+        contradictions.equal.add_picture(build_conflict(first, row), partial(picture, row))
     pairs = near.find_contradictions(traces.all, labels, hashes, their_labels)
     for first, row in _remove_equal_pairs(pairs, their_pixels, pixels):
-        contradictions.near.add(build_conflict(first, row), partial(picture, row))
+        contradictions.near.add_picture(build_conflict(first, row), partial(picture, row))
 
 
 def describe_conflicts(report: BatchReport) -> str | None:

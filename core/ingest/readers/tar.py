@@ -267,14 +267,14 @@ def _count_zeros(data: bytes) -> int:
 
 def _scan_tar(source: Source, limits: Limits) -> "_Scan":
     scan = _Scan(source, limits)
-    scan.run()
+    scan.scan_archive()
     return scan
 
 
 def _list_gzip(source: GzipSource, limits: Limits) -> Contents:
     """List the contents of a gzip, which cannot be read twice, and retain possible label tables."""
     scan = _scan_tar(source, limits)
-    return Contents(scan.members, Layout("folders"), read=scan.tables.read)
+    return Contents(scan.members, Layout("folders"), read=scan.tables.read_retained)
 
 
 class _Scan:
@@ -293,16 +293,16 @@ class _Scan:
         self._long_name: str | None = None  # these two describe the entry that follows their header
         self._pax: dict[str, str] = {}
 
-    def run(self) -> None:
+    def scan_archive(self) -> None:
         while (block := self._next_header()) is not None:
             kind, size = block[156:157], parse_size_field(block[124:136])
             # K, a long name of a link's target, is read past: the link itself is rejected.
             if kind in b"LKxg":
-                self._about_next(kind, size)
+                self._read_extended_header(kind, size)
             else:
                 self._read_entry(block, kind, size)
         if len(self.members) > self._limits.entries:
-            raise self._too_many()
+            raise self._make_too_many_error()
 
     def _next_header(self) -> bytes | None:
         """Return the next header, or None at the end.
@@ -339,13 +339,13 @@ class _Scan:
             self._headers > 2 * self._limits.entries + 16
             or len(self.members) > self._limits.entries
         ):
-            raise self._too_many()
+            raise self._make_too_many_error()
         return block
 
-    def _too_many(self) -> ArchiveTooLarge:
+    def _make_too_many_error(self) -> ArchiveTooLarge:
         return ArchiveTooLarge(f"The tar has more than {self._limits.entries} entries.")
 
-    def _about_next(self, kind: bytes, size: int) -> None:
+    def _read_extended_header(self, kind: bytes, size: int) -> None:
         """Read a header with a long name or pax records."""
         if size > _PAX_BYTES:
             raise ArchiveHostile(
@@ -395,7 +395,7 @@ class _Scan:
         is_gone = isinstance(self._source, GzipSource)  # a gzip cannot go back to it
         if is_gone and self.tables.can_add(name, size):
             data = _read_exactly(self._source, size)
-            self.tables.add(len(self.members), name, data)
+            self.tables.retain_file(len(self.members), name, data)
         else:
             data = self._source.read(min(size, MAGIC_BYTES))
         self._source.skip(size - len(data) + -size % BLOCK)

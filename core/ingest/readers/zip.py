@@ -32,7 +32,7 @@ from core.ingest.members import (
 )
 from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
 from core.ingest.reader import Contents, Reader, build_contents
-from core.ingest.zip_names import ZipNames, unicode_path
+from core.ingest.zip_names import ZipNames, read_unicode_path
 
 _END = struct.Struct("<4s4H2LH")
 _LOCATOR = struct.Struct("<4sLQL")
@@ -121,7 +121,7 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
     for index, entry in enumerate(_read_entries(fd, end)):
         is_utf8 = bool(entry.flags & _UTF8)
         name = normalise_entry_path(
-            encoded.decode(
+            encoded.decode_name(
                 entry.raw_name, is_utf8, entry.extra, lambda: _iterate_undeclared_names(fd, end)
             )
         )
@@ -164,7 +164,7 @@ def _iterate_undeclared_names(fd: int, end: _End) -> Iterator[bytes]:
     """Yield the names beyond ASCII that do not state their encoding."""
     for entry in _read_entries(fd, end):
         name = entry.raw_name
-        if not (name.isascii() or entry.flags & _UTF8 or unicode_path(entry.extra, name)):
+        if not (name.isascii() or entry.flags & _UTF8 or read_unicode_path(entry.extra, name)):
             yield name
 
 
@@ -283,7 +283,7 @@ def _read_entries(fd: int, end: _End) -> Iterator[_Entry]:
         raw_name = buffer[at + _CENTRAL.size : name_end]
         extra = buffer[name_end : name_end + extra_bytes]
         if extra:
-            wide = _zip64_extra(extra, raw_name)
+            wide = _read_zip64_extra(extra, raw_name)
             if wide is not None:
                 values = [wide[i : i + 8] for i in range(0, len(wide), 8)]
                 size, packed, header_offset, disk = _widen_fields(
@@ -301,7 +301,7 @@ def _read_entries(fd: int, end: _End) -> Iterator[_Entry]:
         raise ArchiveHostile("The zip's directory holds more entries than its end record declares.")
 
 
-def _zip64_extra(extra: bytes, raw_name: bytes) -> bytes | None:
+def _read_zip64_extra(extra: bytes, raw_name: bytes) -> bytes | None:
     """Return the body of the zip64 extra field, or None; the whole extra field must be valid."""
     body, at = None, 0
     while at + 4 <= len(extra):
@@ -416,7 +416,7 @@ def _check_local(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, by
             f"The entry {quote_name(name)} has other flags or packing in its local header."
         )
     if _MAX32 in (packed, size):
-        wide = _zip64_extra(
+        wide = _read_zip64_extra(
             head[_LOCAL.size + name_bytes : _LOCAL.size + name_bytes + extra_bytes], name
         )
         values = [(wide or b"")[i : i + 8] for i in range(0, len(wide or b""), 8)]

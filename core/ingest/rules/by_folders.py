@@ -60,7 +60,7 @@ def read_folders(
             places[folder] = levels.find_place(folder)
         place = places[folder] if folder else OUTSIDE
         if not isinstance(place, Place):
-            builder.leave_out(index, left_out.add(name, place))
+            builder.leave_out(index, left_out.count_left_out(name, place))
         elif is_no_image(name):
             is_empty.setdefault(place.where, True)
             builder.leave_out(index, left_out.add_foreign(name))
@@ -139,7 +139,7 @@ class _LeftOut:
         self._foreign: Counter[foreign.Foreign] = Counter()
         self._first: dict[foreign.Foreign, str] = {}
 
-    def add(self, path: str, outside: Outside) -> str:
+    def count_left_out(self, path: str, outside: Outside) -> str:
         """Count a file outside the class folders; return the reason, perhaps with a hint."""
         if outside.top:
             self._files_by_top[outside.top] += 1

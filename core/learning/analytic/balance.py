@@ -21,7 +21,7 @@ from core.learning.analytic.sums import Sums
 
 def balance_sums(sums: Sums) -> Sums:
     """Return the class-balanced sums, with the same N; a class without examples keeps zeros."""
-    counts, mu = sums.counts, discriminant.class_means(sums)
+    counts, mu = sums.counts, discriminant.compute_class_means(sums)
     present = counts > 0
     each = sums.examples / int(present.sum())
     gram = (sums.gram - sums.cross @ mu) + each * mu.T @ mu
@@ -46,7 +46,7 @@ class LeftOut:
 
     def __init__(self, sums: Sums, h: Tensor, labels: Tensor) -> None:
         counts = sums.counts.to(h.dtype)
-        mu = discriminant.class_means(sums)
+        mu = discriminant.compute_class_means(sums)
         # G less the part between classes: what is left is the scatter within them.
         within = sums.gram - sums.cross @ mu
         # All in units of (N − 1) / C, the weight of a class: λ becomes λ C / (N − 1), each w_c n_c
@@ -66,7 +66,7 @@ class LeftOut:
         removed = (self._unit * n / (n - 1))[:, None, None] * _outer_products(residual)
         self._change = _outer_products(self._moved) - _outer_products(former) - removed
 
-    def select(self, rows: Tensor | slice) -> LeftOut:
+    def select_examples(self, rows: Tensor | slice) -> LeftOut:
         """Return the left-out statistics of some examples.
 
         `rows`: bool, int64 indices, or a slice.
@@ -96,13 +96,13 @@ class LeftOut:
 
         # Of equal errors the larger λ wins, as in `ridge.choose_strength`: its solution is the
         # smoother.
-        strengths = ridge.strength_grid(float(balanced.gram.diagonal().mean()))
+        strengths = ridge.list_strengths(float(balanced.gram.diagonal().mean()))
         return min(strengths, key=lambda strength: (weighted_error(strength), -strength))
 
-    def score(self, strength: float) -> Tensor:
+    def compute_scores(self, strength: float) -> Tensor:
         """Return the left-out scores at λ = `strength`, float64 [n, C]."""
         blocks = split_rows(self._h)
-        return torch.cat([self.select(rows)._score_block(strength) for rows in blocks])
+        return torch.cat([self.select_examples(rows)._score_block(strength) for rows in blocks])
 
     def measure_errors(self, strength: float) -> Tensor:
         """Return the squared distance of each example's scores from its one-hot target, float64.
@@ -111,11 +111,11 @@ class LeftOut:
         """
         blocks = split_rows(self._h)
         if len(self._mu) <= self._mu.shape[1]:
-            parts = [self.select(rows)._sum_squares(strength) for rows in blocks]
+            parts = [self.select_examples(rows)._sum_squares(strength) for rows in blocks]
         else:
             if self._square is None:
                 self._square = self._mu.T @ self._mu
-            parts = [self.select(rows)._sum_squares_of_many(strength) for rows in blocks]
+            parts = [self.select_examples(rows)._sum_squares_of_many(strength) for rows in blocks]
         return torch.cat(parts)
 
     def _score_block(self, strength: float) -> Tensor:
@@ -137,7 +137,7 @@ class LeftOut:
         With more classes than features this takes less time.
         """
         assert self._square is not None
-        h, own_mean, inverse = self._h, self._own, self._invert(strength)
+        h, own_mean, inverse = self._h, self._own, self._compute_inverse_diagonal(strength)
         h_inverse, own_inverse = h * inverse, own_mean * inverse  # hᵀB⁻¹, μ_cᵀB⁻¹
         left, own_scores = self._leave_out(
             (h_inverse * h).sum(1),
@@ -153,7 +153,7 @@ class LeftOut:
 
     def _score_other_classes(self, strength: float) -> tuple[Tensor, Tensor]:
         """Return the scores [n, C], which hold for other classes, and those of the own class [n]."""
-        inverse = self._invert(strength)
+        inverse = self._compute_inverse_diagonal(strength)
         weighted = inverse[:, None] * self._mu.T  # B⁻¹μ_k, [K, C]
         h_mu = self._h @ weighted
         # The product has as many rows as there are classes, or examples if those are fewer.
@@ -166,7 +166,7 @@ class LeftOut:
         scores: Tensor = (1 - left[:, :1]) * h_mu - left[:, 1:] * own_mu
         return scores, own_scores
 
-    def _invert(self, strength: float) -> Tensor:
+    def _compute_inverse_diagonal(self, strength: float) -> Tensor:
         """Return the diagonal of B⁻¹ in the basis of eigenvectors, [K]."""
         inverse: Tensor = 1 / (self._values + strength * self._unit)
         return inverse

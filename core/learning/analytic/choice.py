@@ -73,20 +73,20 @@ def choose_head(scores: Mapping[str, Tensor], labels: Tensor, current: str | Non
         current: the head of the previous version; None for a first version.
     """
     right = {name: (of.argmax(1) == labels).double() for name, of in scores.items()}
-    accuracy = {name: balanced_mean(of, labels)[0] for name, of in right.items()}
+    accuracy = {name: average_classes(of, labels)[0] for name, of in right.items()}
     present = current if current is not None and current in scores else None
     standing = present or next(iter(scores))
     if not len(labels):
         return Choice(standing, accuracy, float("nan"))
     best = max(accuracy, key=lambda name: accuracy[name])  # the first of several equals
     runner_up = standing if best != standing else _find_runner_up(accuracy, best)
-    gain, error = balanced_mean(right[best] - right[runner_up], labels)
+    gain, error = average_classes(right[best] - right[runner_up], labels)
     if gain <= error:
-        best = present or min(scores, key=lambda name: _cross_entropy(scores[name], labels))
+        best = present or min(scores, key=lambda name: _compute_cross_entropy(scores[name], labels))
     return Choice(best, accuracy, error)
 
 
-def balanced_mean(values: Tensor, labels: Tensor) -> tuple[float, float]:
+def average_classes(values: Tensor, labels: Tensor) -> tuple[float, float]:
     """Return the mean over classes of their means, and its standard error.
 
     Both are NaN without examples.
@@ -111,7 +111,7 @@ def balanced_mean(values: Tensor, labels: Tensor) -> tuple[float, float]:
     return float(means.mean()), float(variance.sum().sqrt() / len(n))
 
 
-def _cross_entropy(scores: Tensor, labels: Tensor) -> float:
+def _compute_cross_entropy(scores: Tensor, labels: Tensor) -> float:
     """Return the mean cross-entropy at the temperature that fits these scores best."""
     return float(functional.cross_entropy(scores / fit_temperature(scores, labels), labels))
 

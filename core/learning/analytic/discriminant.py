@@ -23,20 +23,20 @@ SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 """Shrinkages ρ to try besides that of OAS."""
 
 
-def class_means(sums: Sums) -> Tensor:
+def compute_class_means(sums: Sums) -> Tensor:
     """Return the class means μ, float64 [C, K]; zeros for a class without examples."""
     return (sums.cross / sums.counts.clamp(min=1)).T
 
 
-def shared_covariance(sums: Sums) -> Tensor:
+def compute_shared_covariance(sums: Sums) -> Tensor:
     """Return the shared covariance Σ about the class means, float64 [K, K]."""
-    between = sums.cross @ class_means(sums)
+    between = sums.cross @ compute_class_means(sums)
     # Each class mean costs a degree of freedom; with one image of each class none is left.
     freedom = max(sums.examples - int((sums.counts > 0).sum()), 1)
     return (sums.gram - between) / freedom
 
 
-def oas_shrinkage(sigma: Tensor, examples: int) -> float:
+def compute_oas_shrinkage(sigma: Tensor, examples: int) -> float:
     """Return the shrinkage ρ in [0, 1] by OAS.
 
     ρ is the share of (tr Σ / K)·I in the shrunk covariance.
@@ -95,8 +95,8 @@ def solve_classifier(sums: Sums, prior: Prior = "uniform", share: float | None =
         prior: "uniform", or "empirical" for the classes' shares of the examples.
         share: ρ; None: by OAS.
     """
-    sigma, mu = shared_covariance(sums), class_means(sums)
-    share = oas_shrinkage(sigma, sums.examples) if share is None else share
+    sigma, mu = compute_shared_covariance(sums), compute_class_means(sums)
+    share = compute_oas_shrinkage(sigma, sums.examples) if share is None else share
     lower = factor_covariance(shrink_covariance(sigma, share), float(sums.gram.diagonal().mean()))
     weight = torch.cholesky_solve(mu.T, lower).T
     bias = -0.5 * (weight * mu).sum(1)
@@ -125,10 +125,10 @@ class LeftOut:
     """
 
     def __init__(self, sums: Sums, h: Tensor, labels: Tensor) -> None:
-        sigma, mu = shared_covariance(sums), class_means(sums)
+        sigma, mu = compute_shared_covariance(sums), compute_class_means(sums)
         freedom = sums.examples - int((sums.counts > 0).sum())
         values, basis = torch.linalg.eigh(sigma)
-        self._oas = oas_shrinkage(sigma, sums.examples)
+        self._oas = compute_oas_shrinkage(sigma, sums.examples)
         self._sums, self._labels, self._n = sums, labels, sums.counts.to(h.dtype)[labels]
         self._h, self._mu = h @ basis, mu @ basis
         self._residual = self._h - self._mu[labels]
@@ -145,7 +145,7 @@ class LeftOut:
         floor = torch.finfo(h.dtype).eps * float(sums.gram.diagonal().mean())
         self._least = max(floor, torch.finfo(h.dtype).tiny)
 
-    def select(self, rows: Tensor | slice) -> LeftOut:
+    def select_examples(self, rows: Tensor | slice) -> LeftOut:
         """Return the left-out statistics of some examples.
 
         `rows`: bool, int64 indices, or a slice.
@@ -165,15 +165,17 @@ class LeftOut:
         """
 
         def tempered_loss(share: float) -> float:
-            scores = self.score(share)
+            scores = self.compute_scores(share)
             tempered = scores / fit_temperature(scores, self._labels)
             return float(functional.cross_entropy(tempered, self._labels))
 
         return min((self._oas, *SHARES), key=tempered_loss)
 
-    def score(self, share: float) -> Tensor:
+    def compute_scores(self, share: float) -> Tensor:
         """Return the left-out scores at ρ = `share`, float64 [n, C]."""
-        return torch.cat([self.select(rows)._score_block(share) for rows in split_rows(self._h)])
+        return torch.cat(
+            [self.select_examples(rows)._score_block(share) for rows in split_rows(self._h)]
+        )
 
     def _score_block(self, share: float) -> Tensor:
         h, mu, residual, labels = self._h, self._mu, self._residual, self._labels

@@ -45,20 +45,20 @@ def choose_strength(sums: Sums) -> tuple[float, Tensor]:
     energy = rotated.square().sum(1)
     scale = float(sums.gram.diagonal().mean())
     best = min(
-        strength_grid(scale),
+        list_strengths(scale),
         # Of equal scores the larger λ wins: its solution is the smoother.
-        key=lambda strength: (_gcv_score(strength, values, energy, sums.examples), -strength),
+        key=lambda strength: (_compute_gcv(strength, values, energy, sums.examples), -strength),
     )
     return best, vectors @ (rotated / (values + best)[:, None])
 
 
-def strength_grid(scale: float) -> list[float]:
+def list_strengths(scale: float) -> list[float]:
     """Return the values of λ to try, all positive, for a mean `scale` of G's diagonal."""
     # Features that are all zero have no scale; any positive λ will do.
     return [10.0**exponent * (scale or 1.0) for exponent in EXPONENTS]
 
 
-def _gcv_score(strength: float, values: Tensor, energy: Tensor, examples: int) -> float:
+def _compute_gcv(strength: float, values: Tensor, energy: Tensor, examples: int) -> float:
     """Return GCV(λ); infinity where no degrees of freedom are left."""
     shrunk = values + strength
     residual = examples - 2 * (energy / shrunk).sum() + (values * energy / shrunk.square()).sum()

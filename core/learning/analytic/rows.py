@@ -35,7 +35,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.classes)
 
-    def select(self, index: Tensor) -> Rows:
+    def select_rows(self, index: Tensor) -> Rows:
         """Return the rows at an index, int64 or bool."""
         return Rows(self.features[index], self.classes[index], self.keys[index])
 
@@ -44,7 +44,7 @@ class Rows:
         return {"features": self.features, "classes": self.classes, "keys": self.keys}
 
     @staticmethod
-    def join(parts: Iterable[Rows]) -> Rows:
+    def concatenate_rows(parts: Iterable[Rows]) -> Rows:
         """Concatenate one or more `Rows`."""
         listed = list(parts)
         return Rows(

@@ -33,7 +33,7 @@ class Sums:
     counts: Tensor
 
     @staticmethod
-    def zero(features: int, classes: int, device: torch.device | None = None) -> Sums:
+    def make_empty(features: int, classes: int, device: torch.device | None = None) -> Sums:
         """Return sums over no examples, all zeros."""
         return Sums(
             torch.zeros(features, features, dtype=torch.float64, device=device),
@@ -46,7 +46,7 @@ class Sums:
         """Number of examples, N."""
         return int(self.counts.sum())
 
-    def add(self, h: Tensor, labels: Tensor) -> None:
+    def add_examples(self, h: Tensor, labels: Tensor) -> None:
         """Add features and labels of examples to the sums, in place.
 
         Args:
@@ -62,7 +62,7 @@ class Sums:
             self.cross.index_add_(1, classes, wide.T.contiguous())
             self.counts.add_(torch.bincount(classes, minlength=len(self.counts)))
 
-    def without_last(self) -> Sums:
+    def drop_last_feature(self) -> Sums:
         """Return the sums over all features but the last."""
         return Sums(self.gram[:-1, :-1], self.cross[:-1], self.counts)
 
@@ -94,7 +94,7 @@ def sum_tasks(parts: Iterable[tuple[Sums, Sequence[int]]], classes: int) -> Sums
     """
     result: Sums | None = None
     for sums, columns in parts:
-        result = result or Sums.zero(len(sums.gram), classes, sums.gram.device)
+        result = result or Sums.make_empty(len(sums.gram), classes, sums.gram.device)
         # Tasks may share classes, so their columns are added, not set.
         index = torch.tensor(list(columns), device=sums.gram.device)
         # The result is a new object: the sums of single tasks stay unchanged.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from core.learning.curvature.block import Block, rebuild_block
-from core.learning.precision import full_precision
+from core.learning.precision import use_full_precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +50,8 @@ class Curvature:
             of_weight, of_bias = displacements[weight], displacements.get(bias)
             d = _join_displacement(layer, block, of_weight, of_bias)
             # TF32 would round a penalty to ten bits, and the forecast of a loss with it.
-            with full_precision(d.device):
-                r = block.matvec(d).to(d.dtype)
+            with use_full_precision(d.device):
+                r = block.multiply_displacement(d).to(d.dtype)
             # The value costs nothing beside its gradient H d.
             values.append((d * r).sum() / 2)
             columns = of_weight.numel() // of_weight.shape[0]
@@ -61,7 +61,7 @@ class Curvature:
         # Added on the device: a sum of Python floats would wait for the device once per layer.
         return gradients, torch.stack(values).sum() if values else torch.zeros(())
 
-    def merge(self, other: Curvature, share: float) -> Curvature:
+    def average_with(self, other: Curvature, share: float) -> Curvature:
         """Return (1 - share) · self + share · other for each stored statistic.
 
         Raises ValueError for other layers, kinds or shapes.
@@ -70,14 +70,17 @@ class Curvature:
             different = ", ".join(sorted(set(self.blocks) ^ set(other.blocks)))
             raise ValueError(f"only one of two curvatures that are to be merged has {different}")
         return Curvature(
-            {name: block.merge(other.blocks[name], share) for name, block in self.blocks.items()}
+            {
+                name: block.average_with(other.blocks[name], share)
+                for name, block in self.blocks.items()
+            }
         )
 
     def trace(self) -> Tensor:
         """Return the sum of the blocks' traces, 0-dim."""
         return torch.stack([block.trace() for block in self.blocks.values()]).sum()
 
-    def bytes_by_layer(self) -> dict[str, int]:
+    def measure_layers(self) -> dict[str, int]:
         """Return the stored size of each layer's block, in bytes."""
         return {name: block.nbytes for name, block in self.blocks.items()}
 

@@ -25,7 +25,7 @@ from core.learning.curvature.layers import (
     compute_example_gradients,
     find_layer,
 )
-from core.learning.precision import full_precision
+from core.learning.precision import use_full_precision
 
 Kind = Literal["diagonal", "kfac", "tkfac", "exact", "gram"]
 Cotangents = Callable[[Tensor], Sequence[Tensor]]
@@ -58,7 +58,7 @@ class CurvatureEstimator:
         }
         self.n = 0
 
-    def add(self, x: Tensor, cotangents: Cotangents | None = None) -> None:
+    def add_examples(self, x: Tensor, cotangents: Cotangents | None = None) -> None:
         """Add the statistics of examples x [B, …] to the sums.
 
         Args:
@@ -70,7 +70,7 @@ class CurvatureEstimator:
             ValueError: when a layer runs twice.
         """
         layers = [part.layer for part in self._parts.values()]
-        with full_precision(x.device):
+        with use_full_precision(x.device):
             # One forward pass for all probes: each of them only runs backward.
             run = CapturedPass(self._network, self._forward, layers, x)
             parts = {name: part for name, part in self._parts.items() if name in run.seen}
@@ -209,19 +209,22 @@ class _LayerSums:
             case "diagonal":
                 return Diagonal(mean["values"])
             case "kfac":
-                return Kfac(make_dense(_symmetrize(mean["a"])), make_dense(_symmetrize(mean["g"])))
+                return Kfac(
+                    make_dense(_symmetrize_matrix(mean["a"])),
+                    make_dense(_symmetrize_matrix(mean["g"])),
+                )
             case "tkfac":
                 return TKfac(
-                    make_dense(_symmetrize(mean["p"])),
-                    make_dense(_symmetrize(mean["q"])),
+                    make_dense(_symmetrize_matrix(mean["p"])),
+                    make_dense(_symmetrize_matrix(mean["q"])),
                     mean["delta"],
                 )
             case "gram":
-                return Gram(make_dense(_symmetrize(mean["a"])))
+                return Gram(make_dense(_symmetrize_matrix(mean["a"])))
             case "channels":
-                return Channels(_symmetrize(mean["blocks"]))
+                return Channels(_symmetrize_matrix(mean["blocks"]))
             case _:
-                return Exact(_symmetrize(mean["matrix"]))
+                return Exact(_symmetrize_matrix(mean["matrix"]))
 
 
 def trace_factors(
@@ -255,6 +258,6 @@ def _cheaper_by_positions(t: int, o: int, w: int) -> bool:
     return 2 * t * t * (o + w) + t * (w * w + o * o) <= o * w * (t + w + o)
 
 
-def _symmetrize(matrix: Tensor) -> Tensor:
+def _symmetrize_matrix(matrix: Tensor) -> Tensor:
     """Average a matrix and its transpose, which removes differences by rounding."""
     return (matrix + matrix.mT) / 2

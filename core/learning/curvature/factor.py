@@ -57,7 +57,7 @@ class Factor(ABC):
     def to_tensors(self) -> dict[str, Tensor]:
         """Return the stored tensors, which `rebuild_factor` turns back into F, bit for bit."""
 
-    def merge(self, other: Factor, share: float) -> Factor:
+    def average_with(self, other: Factor, share: float) -> Factor:
         """Return (1 - share) · self + share · other in this factor's tier.
 
         Raises ValueError for another size.
@@ -111,7 +111,7 @@ class Dense(Factor):
         if self.tier == "full":
             return {"matrix": self.matrix}
         # The lower half mirrors the upper one.
-        triangle = self.matrix.masked_select(_upper_mask(self.matrix))
+        triangle = self.matrix.masked_select(_make_upper_mask(self.matrix))
         return {"triangle": triangle.bfloat16() if self.tier == "packed bf16" else triangle}
 
     def _merge_in_tier(self, other: Factor, share: float) -> Factor:
@@ -152,7 +152,7 @@ class LowRank(Factor):
 
     def diagonal(self) -> Tensor:
         """Return the diagonal of F, which this form preserves."""
-        return _low_rank_diagonal(self.vectors, self.values) + self.remainder
+        return _compute_low_rank_diagonal(self.vectors, self.values) + self.remainder
 
     def to_dense(self) -> Tensor:
         """Return F as a matrix, U diag(values) Uᵀ + diag(remainder)."""
@@ -328,16 +328,16 @@ def rebuild_factor(tier: str, tensors: Mapping[str, Tensor]) -> Factor:
 def _build_low_rank(vectors: Tensor, values: Tensor, diagonal: Tensor) -> LowRank:
     """Build the low-rank factor whose `remainder` makes up the given diagonal."""
     # Rounding may leave entries just below zero, which would make F indefinite.
-    remainder = (diagonal - _low_rank_diagonal(vectors, values)).clamp_min(0)
+    remainder = (diagonal - _compute_low_rank_diagonal(vectors, values)).clamp_min(0)
     return LowRank(vectors.contiguous(), values.contiguous(), remainder)
 
 
-def _low_rank_diagonal(vectors: Tensor, values: Tensor) -> Tensor:
+def _compute_low_rank_diagonal(vectors: Tensor, values: Tensor) -> Tensor:
     """Return the diagonal of U diag(values) Uᵀ."""
     return vectors.square() @ values
 
 
-def _upper_mask(matrix: Tensor) -> Tensor:
+def _make_upper_mask(matrix: Tensor) -> Tensor:
     """Return a mask that is true on and above the diagonal.
 
     A mask takes a sixteenth of the memory of two index tensors.
@@ -350,6 +350,6 @@ def _unpack_triangle(triangle: Tensor) -> Tensor:
     size = int((2 * triangle.numel()) ** 0.5)  # w² < w (w + 1) < (w + 1)²
     values = triangle.float() if triangle.dtype == torch.bfloat16 else triangle
     upper = values.new_zeros(size, size)
-    upper.masked_scatter_(_upper_mask(upper), values)
+    upper.masked_scatter_(_make_upper_mask(upper), values)
     # Without the diagonal, which would be added twice.
     return upper + upper.triu(1).T

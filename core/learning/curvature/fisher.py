@@ -30,7 +30,7 @@ Kind = Literal["exact", "sample", "empirical", "predicted"]
 EXACT_CLASSES = 20  # largest number of active classes for which the sum is exact
 
 
-def diagonal_fisher(
+def estimate_diagonal_fisher(
     network: nn.Module,
     forward: Forward,
     names: Iterable[str],
@@ -54,8 +54,8 @@ def diagonal_fisher(
     """
     squares = PerSampleGradients(network, forward, names, torch.square)
     for x, y in examples:
-        squares.add(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
-    return squares.mean()
+        squares.add_examples(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
+    return squares.compute_means()
 
 
 def log_p_gradients(
@@ -84,7 +84,7 @@ def log_p_gradients(
     return [functional.one_hot(y, classes).to(p.dtype) - p]
 
 
-def basis_cotangents(outputs: Tensor) -> list[Tensor]:
+def make_basis_cotangents(outputs: Tensor) -> list[Tensor]:
     """Return e_1 … e_C for every row of outputs [B, C]: C tensors [B, C] with Σ v vᵀ = I."""
     eye = torch.eye(outputs.shape[1], dtype=outputs.dtype, device=outputs.device)
     return [row.expand_as(outputs) for row in eye]

@@ -205,15 +205,15 @@ def compute_example_gradients(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
     if layer.form == "bare":
         return g.reshape(batch, layer.outputs, layer.width)
     if isinstance(module, nn.Conv2d):
-        weight = conv_gradients(module, a, g).flatten(2)
+        weight = compute_conv_gradients(module, a, g).flatten(2)
         return weight if layer.bias is None else torch.cat([weight, g.sum((2, 3))[..., None]], 2)
     if layer.form != "norm":
         return arrange_output_gradients(layer, g).transpose(1, 2) @ arrange_inputs(layer, a)
     first = isinstance(module, nn.BatchNorm2d) or _channels_first(module)
     x = (
-        batch_normalised(module, a)
+        normalise_by_running_stats(module, a)
         if isinstance(module, nn.BatchNorm2d)
-        else _layer_normalised(module, a)
+        else _normalise_layer(module, a)
     )
     if first:
         x, g = x.movedim(1, -1), g.movedim(1, -1)
@@ -222,7 +222,7 @@ def compute_example_gradients(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
     return torch.stack([weight] if layer.bias is None else [weight, g.reshape(shape).sum(1)], 2)
 
 
-def conv_gradients(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tensor:
+def compute_conv_gradients(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tensor:
     """Return every example's gradient of a convolution's weight, [B, …], from a and δ [B, C, H, W].
 
     Examples are laid side by side as channels of one convolution with a group per example.
@@ -242,7 +242,7 @@ def conv_gradients(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tensor:
     return stacked.view(n, *weight.shape)
 
 
-def batch_normalised(module: nn.BatchNorm2d, a: Tensor) -> Tensor:
+def normalise_by_running_stats(module: nn.BatchNorm2d, a: Tensor) -> Tensor:
     """Return (a - mean) / std by the running statistics, before scale and shift."""
     assert module.running_mean is not None and module.running_var is not None
     mean, var = module.running_mean, module.running_var
@@ -250,7 +250,7 @@ def batch_normalised(module: nn.BatchNorm2d, a: Tensor) -> Tensor:
     return (a - mean[:, None, None]) * torch.rsqrt(var + module.eps)[:, None, None]
 
 
-def _layer_normalised(module: nn.Module, a: Tensor) -> Tensor:
+def _normalise_layer(module: nn.Module, a: Tensor) -> Tensor:
     """Return a layer norm's normalised input, before scale and shift."""
     assert isinstance(module, nn.LayerNorm)
     if not _channels_first(module):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from core.learning.curvature.layers import batch_normalised, conv_gradients
+from core.learning.curvature.layers import compute_conv_gradients, normalise_by_running_stats
 from core.learning.networks.heads import Head
 
 CHUNK = 32  # examples per pass
@@ -57,7 +57,7 @@ class PerSampleGradients:
         self.n = 0
         self._layers = _closed_form_layers(network, self._chosen)
 
-    def add(self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]) -> None:
+    def add_examples(self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]) -> None:
         """Add examples. Parameters that the forward pass does not use get zeros.
 
         Args:
@@ -71,7 +71,7 @@ class PerSampleGradients:
         self._layers = None
         self._by_vmap(x, scalars)
 
-    def mean(self) -> dict[str, Tensor]:
+    def compute_means(self) -> dict[str, Tensor]:
         """Return the sums divided by the number of examples."""
         return {name: value / max(self.n, 1) for name, value in self.total.items()}
 
@@ -123,7 +123,7 @@ class PerSampleGradients:
         """Add one layer's sizes, from its prepared input and its output gradient."""
         module, size = layer.module, self._size
         if isinstance(module, nn.Conv2d):
-            weight = size(conv_gradients(module, a, delta)).sum(0) if layer.weight else None
+            weight = size(compute_conv_gradients(module, a, delta)).sum(0) if layer.weight else None
             bias = size(delta.sum((2, 3))).sum(0)
         elif isinstance(module, nn.BatchNorm2d):
             weight = size((delta * a).sum((2, 3))).sum(0)
@@ -208,7 +208,7 @@ def _prepare_input(module: nn.Module, a: Tensor, size: Size) -> Tensor:
     if isinstance(module, nn.Conv2d):
         return a
     if isinstance(module, nn.BatchNorm2d):
-        return batch_normalised(module, a)
+        return normalise_by_running_stats(module, a)
     return size(a)
 
 

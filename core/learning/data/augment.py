@@ -26,7 +26,7 @@ Augment = Literal["auto", "none", "shift", "flip", "shift-flip", "rand-augment"]
 NAMES: tuple[str, ...] = get_args(Augment)
 
 
-def epoch_seed(*parts: int) -> int:
+def derive_seed(*parts: int) -> int:
     """Return a 63-bit seed, different for every tuple of integers (SHA-256).
 
     It is the same on every machine.
@@ -37,12 +37,12 @@ def epoch_seed(*parts: int) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def epoch_table(seed: int, task: int, epoch: int, n: int, columns: int = COLUMNS) -> Tensor:
+def draw_epoch_table(seed: int, task: int, epoch: int, n: int, columns: int = COLUMNS) -> Tensor:
     """Return a table of uniform [0, 1) numbers, float64 [n, 1 + columns].
 
     Column 0 orders the epoch, the others drive augmentation.
     """
-    generator = torch.Generator().manual_seed(epoch_seed(seed, task, epoch))
+    generator = torch.Generator().manual_seed(derive_seed(seed, task, epoch))
     # float64, so that ties in the order of an epoch are practically impossible.
     return torch.rand(n, 1 + columns, generator=generator, dtype=torch.float64)
 

@@ -61,7 +61,9 @@ class Dataset:
             raise DataError(f"labels must lie between 0 and {len(names) - 1}")
 
     @staticmethod
-    def read(path: Path, names: Sequence[str], problem: Problem[Any] = CLASSIFICATION) -> Dataset:
+    def read_file(
+        path: Path, names: Sequence[str], problem: Problem[Any] = CLASSIFICATION
+    ) -> Dataset:
         """Read a dataset file. Raises DataError when it is not one."""
         tensors = load_tensors(path)
         if set(tensors) != {"images", "labels"}:
@@ -154,7 +156,7 @@ class BatchSource:
             lambda rows: self._select_images(index[rows]),
         )
 
-    def in_order(self, rows: Tensor, size: int) -> Iterator[Batch]:
+    def iterate_in_order(self, rows: Tensor, size: int) -> Iterator[Batch]:
         """Yield batches of up to `size` images: these rows in this order, unaugmented."""
         for index in rows.split(size):  # type: ignore[no-untyped-call]
             yield self.make_batch(index, None)

@@ -52,7 +52,7 @@ class CachedSource:
         self._table = create_feature_table(
             (len(self.labels), ctx.network.backbone.width), ctx.folder, ctx.device
         )
-        with frozen_context(ctx):
+        with use_frozen_network(ctx):
             for part in parts:
                 features = ctx.network.features(source.make_batch(part, None).x, ctx.head_task)
                 # One table for all rows of the dataset, so that a batch reads by the dataset's own
@@ -83,7 +83,7 @@ class StoredFeatures:
         self._bytes = 0
 
     def __call__(self, images: Tensor) -> Tensor:
-        with frozen_context(self._ctx):
+        with use_frozen_network(self._ctx):
             return torch.cat([self._get_features(image) for image in images.split(1)])  # type: ignore[no-untyped-call]
 
     def _get_features(self, image: Tensor) -> Tensor:
@@ -100,9 +100,9 @@ class StoredFeatures:
 
 
 @contextmanager
-def frozen_context(ctx: Context) -> Iterator[None]:
+def use_frozen_network(ctx: Context) -> Iterator[None]:
     """Run the context without gradients, in eval mode and in the run's number format."""
-    with torch.no_grad(), ctx.evaluation_mode(), ctx.autocast():
+    with torch.no_grad(), ctx.use_evaluation_mode(), ctx.use_mixed_precision():
         yield
 
 
@@ -112,20 +112,20 @@ def create_feature_table(size: tuple[int, int], folder: Path, device: torch.devi
     The file is unlinked at once, so that its space is freed with the tensor. Raises OSError when
     the disk has no room.
     """
-    if table_bytes(*size) <= MEMORY_BYTES:
+    if compute_table_bytes(*size) <= MEMORY_BYTES:
         return torch.empty(size, device=device)
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         # The space is allocated now: a mapped page that the disk cannot hold would end the process.
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, table_bytes(*size))
+            os.posix_fallocate(file.fileno(), 0, compute_table_bytes(*size))
         else:  # macOS lacks it
-            file.truncate(table_bytes(*size))
+            file.truncate(compute_table_bytes(*size))
         # Shared, so that the system can write pages back to the file in place of swapping.
         flat = torch.from_file(file.name, shared=True, size=size[0] * size[1])
     return flat.view(size)
 
 
-def table_bytes(n: int, width: int) -> int:
+def compute_table_bytes(n: int, width: int) -> int:
     """Return the size of float32 [n, width], in bytes."""
     return 4 * n * width
 
@@ -153,18 +153,18 @@ def find_caching_obstacle(ctx: Context, method: Method) -> str:
             f'images are augmented again in every epoch (augment "{ctx.recipe.augment}"); send '
             f'augment "none"'
         )
-    needed = table_bytes(ctx.num_images, ctx.network.backbone.width)
+    needed = compute_table_bytes(ctx.num_images, ctx.network.backbone.width)
     if needed > FILE_BYTES:
         return f"they would take {needed:,} bytes, and {FILE_BYTES:,} are allowed"
     return ""
 
 
-def cached_source(
+def make_cached_source(
     ctx: Context, method: Method, source: BatchSource, rows: Tensor
 ) -> CachedSource | None:
     """Return the stage's cached features if its recipe requests them and nothing prevents it.
 
-    The log records the decision. From then on `ctx.inputs_of` also returns features for remembered
+    The log records the decision. From then on `ctx.make_replay_inputs` also returns features for remembered
     images, or again inputs where None is returned.
     """
     # Before the decision: the features of an earlier stage may be of a backbone that has moved.

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from core.learning.data.augment import epoch_seed, epoch_table
+from core.learning.data.augment import derive_seed, draw_epoch_table
 from core.learning.data.sampler import shuffle_batches, stratify_batches
 from core.learning.data.transfer import send_tensor
 from core.learning.methods.method import Method
@@ -82,7 +82,7 @@ class Feed:
     def build_epoch(self, ctx: Context, number: int) -> Epoch:
         """Return an epoch by its number, as a function of seed, task and number."""
         n = len(self.source.labels)
-        table = epoch_table(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
+        table = draw_epoch_table(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
         rows = self._plan_batches(ctx, number, table[:, 0])
         # All batches of the epoch in one copy: a copy in each step would make a GPU wait.
         placed = send_tensor(torch.cat(rows), ctx.device).split([part.numel() for part in rows])  # type: ignore[no-untyped-call]
@@ -93,5 +93,5 @@ class Feed:
         """Return the index batches of an epoch; `order`, float [N], ranks the source's rows."""
         if self.sampler == "shuffled":
             return shuffle_batches(order, self.rows, self.size)
-        seed = epoch_seed(ctx.recipe.seed, ctx.task)
+        seed = derive_seed(ctx.recipe.seed, ctx.task)
         return stratify_batches(seed, epoch, self.rows, self.source.labels, self.size, self.steps)

@@ -85,7 +85,7 @@ class HeldOutFeatures:
             if isinstance(data, FeatureDataset):
                 self.new[task] = data.images
 
-    def write(self, folder: Path) -> list[FeaturesFile]:
+    def write_new_features(self, folder: Path) -> list[FeaturesFile]:
         """Write `new` to files in `folder/features`, and describe them."""
         (folder / NAME).mkdir(parents=True, exist_ok=True)
         files = []

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from core.contract.architecture import Normalisation
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, full_precision, place_network
+from core.learning.precision import Inputs, place_network, use_full_precision
 
 BATCH = 32
 """Images per forward pass."""
@@ -60,15 +60,17 @@ class KnownFeatures(Inputs):
 
         Equal images keep the features of the first. `alive` is called after each batch.
         """
-        with use_eval_mode(network), full_precision(self.device), torch.no_grad():
+        with use_eval_mode(network), use_full_precision(self.device), torch.no_grad():
             for part in images.split(BATCH):  # type: ignore[no-untyped-call]
                 # Images beyond the limit pass through the network at each read.
                 if self._bytes >= MEMORY_BYTES:
                     return
-                self.add(part, network.features(super().__call__(part), None).float().cpu())
+                self.add_features(
+                    part, network.features(super().__call__(part), None).float().cpu()
+                )
                 alive()
 
-    def add(self, images: Tensor, features: Tensor) -> None:
+    def add_features(self, images: Tensor, features: Tensor) -> None:
         """Add features float32 [N, D] of images uint8 [N, S, S, C]; known ones are not replaced."""
         for key, row in zip(_hash_images(images), features, strict=True):
             if key not in self._known:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from core.learning.data.augment import epoch_seed
+from core.learning.data.augment import derive_seed
 from core.learning.methods.method import Method
 from core.learning.training.context import Context
 
@@ -55,7 +55,7 @@ def stratify_batches(
     present, sizes = labels.unique(sorted=True, return_counts=True)  # type: ignore[no-untyped-call]
     members = rows[labels.argsort(stable=True)].split(sizes.tolist())  # type: ignore[no-untyped-call]
     share, extra = divmod(size, len(present))
-    per_epoch = batches or batches_per_epoch("stratified", rows.numel(), size)
+    per_epoch = batches or count_batches("stratified", rows.numel(), size)
     first = epoch * per_epoch
     # Number of picks of each class before each batch: its share, and its turns in the rotation.
     before = torch.arange(first, first + per_epoch + 1)
@@ -66,7 +66,7 @@ def stratify_batches(
             len(present), rounding_mode="floor"
         )
         chosen.append(
-            _draw_from_cycle(members[place], epoch_seed(seed, c), int(picks[0]), int(picks[-1]))
+            _draw_from_cycle(members[place], derive_seed(seed, c), int(picks[0]), int(picks[-1]))
         )
         # The batch of each pick: the difference of running counts is what a batch takes.
         places.append(torch.arange(per_epoch).repeat_interleave(picks.diff()))
@@ -75,14 +75,14 @@ def stratify_batches(
     return list(torch.cat(chosen)[in_order].split(size))  # type: ignore[no-untyped-call]
 
 
-def batches_per_epoch(sampler: str, n: int, size: int) -> int:
+def count_batches(sampler: str, n: int, size: int) -> int:
     """Return the number of batches in an epoch of n training rows."""
     full = -(-n // size)
     # A last batch of one image joins the one before it, as in `shuffle_batches`.
     return full - 1 if sampler == "shuffled" and full > 1 and size > 1 and n % size == 1 else full
 
 
-def batch_share(ctx: Context, method: Method, labels: Tensor) -> float:
+def compute_batch_share(ctx: Context, method: Method, labels: Tensor) -> float:
     """Return the share of the recipe's batch size that a step takes from the task's images, in (0,
     1].
 
@@ -111,6 +111,6 @@ def _draw_from_cycle(members: Tensor, seed: int, start: int, stop: int) -> Tenso
     for number in range(first, last):
         # A pass of a class depends on its number alone, so that any epoch can be drawn without
         # those before.
-        generator = torch.Generator().manual_seed(epoch_seed(seed, number))
+        generator = torch.Generator().manual_seed(derive_seed(seed, number))
         passes.append(members[torch.randperm(n, generator=generator)])
     return torch.cat(passes)[start - first * n : stop - first * n]

@@ -63,7 +63,7 @@ class Ranks:
         each = slices // self.count
         return range(self.rank * each, (self.rank + 1) * each)
 
-    def gather(self, own: list[Tensor], slices: int) -> list[Tensor]:
+    def gather_slices(self, own: list[Tensor], slices: int) -> list[Tensor]:
         """Return the vectors [d] of all slices in their order, given this rank's."""
         return own
 
@@ -82,7 +82,7 @@ class Group(Ranks):
         self._dist = dist
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
 
-    def gather(self, own: list[Tensor], slices: int) -> list[Tensor]:
+    def gather_slices(self, own: list[Tensor], slices: int) -> list[Tensor]:
         """Return the vectors [d] of all slices; end this process if another rank is gone."""
         mine = torch.cat(own)
         gathered = [torch.empty_like(mine) for _ in range(self.count)]
@@ -95,7 +95,7 @@ class Group(Ranks):
         each: list[Tensor] = [part for flat in gathered for part in flat.split(len(own[0]))]  # type: ignore[no-untyped-call]
         return each[:slices]  # where every rank computed the only slice, take rank 0's
 
-    def leave(self) -> None:
+    def leave_group(self) -> None:
         """Leave the group in an orderly way."""
         self._dist.destroy_process_group()
 

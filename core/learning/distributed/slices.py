@@ -24,7 +24,7 @@ class Slice:
     of: int = 1
     images: int = 0
 
-    def row_range(self, count: int) -> slice:
+    def get_row_range(self, count: int) -> slice:
         """Return the range of the slice's rows among `count` rows.
 
         Ranges are contiguous and equally long; earlier slices have one more where needed.
@@ -36,7 +36,7 @@ class Slice:
 
     def count_rows(self, count: int) -> int:
         """Return the slice's number of rows, of `count` in all."""
-        rows = self.row_range(count)
+        rows = self.get_row_range(count)
         return int(rows.stop - rows.start)
 
     @property
@@ -44,7 +44,7 @@ class Slice:
         """Weight of the slice's loss: the share n_s/n of the batch's images."""
         return self.count_rows(self.images) / self.images
 
-    def mean_factor(self, taken: int, count: int) -> float:
+    def compute_mean_factor(self, taken: int, count: int) -> float:
         """Return the factor for a mean over `taken` of `count` things.
 
         Multiplied by `weight`, it makes `taken` / `count`.

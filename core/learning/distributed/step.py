@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from core.learning.data.augment import epoch_seed
+from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
 from core.learning.data.transfer import send_tensor
 from core.learning.distributed.ranks import Ranks, SharedControl
@@ -78,10 +78,10 @@ class ShardedStep:
             for number in self.ranks.get_slice_numbers(slices):
                 part = ctx.part = Slice(number, slices, images)
                 # Random draws depend on the slice's number, not on the rank that computes it.
-                torch.manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, ctx.step, _SLICED, number))
+                torch.manual_seed(derive_seed(ctx.recipe.seed, ctx.task, ctx.step, _SLICED, number))
                 for parameter in parameters:
                     parameter.grad = None
-                with ctx.autocast():
+                with ctx.use_mixed_precision():
                     terms = method.loss_terms(ctx, slice_batch(batch, part))
                 loss = torch.stack([value.float() for value in terms.values()]).sum() * part.weight
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -99,7 +99,7 @@ class ShardedStep:
                 )
         ctx.part = WHOLE
         return self._combine_slices(
-            ctx, parameters, self.ranks.gather(vectors, slices), shapes, images
+            ctx, parameters, self.ranks.gather_slices(vectors, slices), shapes, images
         )
 
     def _combine_slices(
@@ -149,7 +149,7 @@ def slice_batch(batch: Batch, part: Slice) -> Batch:
     """Return a slice of a batch as a batch."""
     if part.of == 1:
         return batch
-    rows = part.row_range(batch.y.shape[0])
+    rows = part.get_row_range(batch.y.shape[0])
     x, y, index = batch.x[rows], batch.y[rows], batch.index[rows]
     return Batch(x, y, index, batch.task, lambda some: batch.raw(some + rows.start))
 

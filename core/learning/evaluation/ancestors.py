@@ -56,14 +56,14 @@ class Ancestors:
     def read_dataset(self, path: Path, classes: list[str]) -> Dataset:
         """Read a file of a task whose labels have these names, in the spec's problem.
 
-        Raises DataError as `Dataset.read` does.
+        Raises DataError as `Dataset.read_file` does.
         """
         # Each phase reads the held-out parts of all earlier tasks. Their images stay on disk.
         names = self.resolve_label_names(classes)
         # By names too: equal images sent under other classes are one file.
         key = path, tuple(names)
         if key not in self._datasets:
-            self._datasets[key] = Dataset.read(path, names, self.problem)
+            self._datasets[key] = Dataset.read_file(path, names, self.problem)
         return self._datasets[key]
 
     def get_manifest(self, which: Which) -> Manifest:
@@ -94,14 +94,14 @@ class Ancestors:
             if name.startswith("backbone.")
         }
 
-    def answers_of(self, which: Which) -> Predict:
+    def load_predict(self, which: Which) -> Predict:
         """Return a version's prediction function, with its own method and state."""
         made_by = predicting.load_method(
             self.get_manifest(which), self._map_part_paths(which), self._device
         )
         return made_by.predict_logits
 
-    def temperature_of(self, which: Which) -> float:
+    def get_temperature(self, which: Which) -> float:
         """Return the number that a version's logits are divided by before their softmax."""
         return self.get_manifest(which).divisor
 
@@ -177,4 +177,4 @@ def inherit_state(
             f"{method.name} "
             "starts with an empty memory, and earlier tasks are unprotected"
         )
-    method.state.load(parts, values, device)
+    method.state.load_content(parts, values, device)

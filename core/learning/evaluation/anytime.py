@@ -69,7 +69,7 @@ class Curve:
         self.points.append(point)
         return point
 
-    def mean_by_task(self) -> Accuracy:
+    def compute_task_means(self) -> Accuracy:
         """Return ADP-mean per task, over the checkpoints from step 1 on: an average over log time.
 
         Only tasks tested at all of them are included: data may be deleted between an interruption

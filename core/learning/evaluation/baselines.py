@@ -105,7 +105,7 @@ def evaluate_baselines(
         # Groups of some tasks alone may be smaller: images of others may join two of them.
         known = alike if group == list(samples) else None
         duplicates = group_samples(parts) if known is None else known
-        usable_images = find_usable_images(labels, len(network.classes_of(head)), duplicates)
+        usable_images = find_usable_images(labels, len(network.list_classes(head)), duplicates)
         phi = torch.cat([part.features for part in parts])
         # A network that has diverged has no features to classify by.
         if usable_images is None or not bool(torch.isfinite(phi).all()):
@@ -223,7 +223,9 @@ def classify_in_five_folds(
         # Subtracted from the whole, so that each image is summed twice, and not once for each other
         # fold.
         made_of = subtract_sums(whole, compute_class_sums(h[out], label[out], len(number), wide))
-        ncm[out] = (h[out] @ functional.normalize(discriminant.class_means(made_of)).T).argmax(1)
+        ncm[out] = (
+            h[out] @ functional.normalize(discriminant.compute_class_means(made_of)).T
+        ).argmax(1)
         if not wide:
             scores = discriminant.solve_classifier(made_of)(h[out])
             lda[out] = scores.argmax(1)
@@ -254,8 +256,8 @@ def find_first_better_row(scores: Tensor, labels: Tensor, rows: Tensor) -> Tenso
 def compute_class_sums(h: Tensor, labels: Tensor, classes: int, wide: bool) -> Sums:
     """Return sums over images by class; `wide` leaves out second moments."""
     if not wide:
-        sums = Sums.zero(h.shape[1], classes, h.device)
-        sums.add(h, labels)
+        sums = Sums.make_empty(h.shape[1], classes, h.device)
+        sums.add_examples(h, labels)
         return sums
     cross = h.new_zeros(classes, h.shape[1]).index_add_(0, labels, h).T
     return Sums(h.new_zeros(0, 0), cross, torch.bincount(labels, minlength=classes))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import Predict, answers_on_task, can_answer
+from core.learning.evaluation.evaluate import Predict, can_answer, predict_task
 from core.learning.evaluation.probe import Probe
 from core.learning.networks import Network
 from core.learning.networks.linear.linearised import LinearisedNetwork
@@ -42,7 +42,7 @@ class Parent:
     known: Mapping[int, Tensor] = field(default_factory=dict)
 
 
-def changed_predictions(
+def count_changed_predictions(
     parent: Parent,
     parts: Mapping[int, Dataset],
     right: Mapping[int, Tensor],
@@ -67,7 +67,7 @@ def changed_predictions(
             continue
         before = parent.known.get(task)
         if before is None:
-            predictions[task], scores = answers_on_task(
+            predictions[task], scores = predict_task(
                 parent.network, data, task, parent.predict, inputs, parent.temperature
             )
             before = data.problem.is_right(scores)
@@ -127,7 +127,7 @@ def update_norm(
         if name not in names or name not in start:
             continue
         group = "head" if is_head(name) else "backbone"
-        moved[group] += _squared_distance(parameter, start[name])
+        moved[group] += _compute_squared_distance(parameter, start[name])
         # In float64: millions of small squares are added.
         norm += float(start[name].double().square().sum())
     total = moved["backbone"] + moved["head"]
@@ -145,16 +145,19 @@ def measure_drift(network: Network, base: Mapping[str, Tensor]) -> float:
     """
     if isinstance(network, LinearisedNetwork) and network.frozen:
         moved = [
-            _squared_distance(p, torch.zeros_like(p)) for p in network.displacement.parameters()
+            _compute_squared_distance(p, torch.zeros_like(p))
+            for p in network.displacement.parameters()
         ]
         return float(sum(moved) ** 0.5)
     parameters = dict(network.named_parameters())
     shared = [name for name in base if name in parameters and not is_head(name)]
-    return float(sum(_squared_distance(parameters[name], base[name]) for name in shared) ** 0.5)
+    return float(
+        sum(_compute_squared_distance(parameters[name], base[name]) for name in shared) ** 0.5
+    )
 
 
 @torch.no_grad()
-def _squared_distance(parameter: Tensor, old: Tensor) -> float:
+def _compute_squared_distance(parameter: Tensor, old: Tensor) -> float:
     # Contiguous, since sums in another memory layout differ in the last bit.
     new = parameter.detach().cpu().double().contiguous()[tuple(slice(size) for size in old.shape)]
     return float((new - old.detach().cpu().double()).square().sum())

@@ -20,7 +20,7 @@ from core.learning.data.dataset import Dataset
 from core.learning.evaluation.calibration.held_out import Logits
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, full_precision
+from core.learning.precision import Inputs, use_full_precision
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.problems.problem import Prediction, Problem
 
@@ -74,14 +74,14 @@ def can_answer(network: Network, task: int, outputs: Sequence[str]) -> bool:
     return bool(outputs) and set(outputs) <= set(network.classes)
 
 
-def scores_on_task(
+def score_task(
     network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs
 ) -> Tensor:
     """Return the scores [N] of a version's predictions on `data`."""
-    return answers_on_task(network, data, task, predict, inputs)[1]
+    return predict_task(network, data, task, predict, inputs)[1]
 
 
-def answers_on_task(
+def predict_task(
     network: Network,
     data: Dataset,
     task: int,
@@ -91,41 +91,43 @@ def answers_on_task(
 ) -> tuple[Prediction, Tensor]:
     """Return the predictions on `data`, and their scores [N]."""
     head = task if network.scenario == "task" else None
-    problem, targets = data.problem, data.to_targets(network.classes_of(head))
+    problem, targets = data.problem, data.to_targets(network.list_classes(head))
     parts, start = [], 0
     for outputs in _predict_batches(network, data.images, head, predict, inputs):
         parts.append(problem.decode(outputs, targets[start : start + len(outputs)], temperature))
         start += len(outputs)
-    predictions = problem.join(parts, len(network.classes_of(head)))
+    predictions = problem.join(parts, len(network.list_classes(head)))
     return predictions, problem.score(predictions, targets)
 
 
-def logits_on_task(
+def compute_task_logits(
     network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs
 ) -> Logits:
     """Return a version's logits on `data`, with the true rows. `data.names` are class labels."""
     head = task if network.scenario == "task" else None
-    classes = network.classes_of(head)
+    classes = network.list_classes(head)
     parts = [
         part.float().cpu() for part in _predict_batches(network, data.images, head, predict, inputs)
     ]
     return Logits(torch.cat([torch.zeros(0, len(classes)), *parts]), data.to_targets(classes))
 
 
-def mean_loss(network: Network, data: Dataset, task: int, losses: Losses, inputs: Inputs) -> float:
+def compute_mean_loss(
+    network: Network, data: Dataset, task: int, losses: Losses, inputs: Inputs
+) -> float:
     """Return the mean loss over the images of a held-out part, in eval mode; nan without images."""
     head = task if network.scenario == "task" else None
-    targets = data.to_targets(network.classes_of(head))
+    targets = data.to_targets(network.list_classes(head))
     # In float64 on the CPU: the sum does not depend on the device.
     total = torch.zeros((), dtype=torch.float64)
-    with use_eval_mode(network), full_precision(inputs.device), torch.inference_mode():
-        size = batch_size(data.images)
+    with use_eval_mode(network), use_full_precision(inputs.device), torch.inference_mode():
+        size = choose_batch_size(data.images)
         for x, y in zip(data.images.split(size), targets.split(size), strict=True):  # type: ignore[no-untyped-call]
             total += losses(network, inputs(x), y.to(inputs.device), head).double().sum().cpu()
     return float(total) / len(data) if len(data) else float("nan")
 
 
-def batch_size(images: Tensor) -> int:
+def choose_batch_size(images: Tensor) -> int:
     """Return the number of images [N, S, S, C], or features [N, D], to measure in one pass."""
     if images.dim() == 2:
         return BATCH
@@ -133,7 +135,7 @@ def batch_size(images: Tensor) -> int:
 
 
 def count_scores(data: Dataset, scores: Tensor) -> Result:
-    """Count the scores [N] of `answers_on_task`, in total and by class."""
+    """Count the scores [N] of `predict_task`, in total and by class."""
     problem, right = data.problem, data.problem.is_right(scores)
     per_class = problem.count_by_class(right, data.labels, data.names)
     # A mean of right or wrong is the quotient of the counts, so it is not stored twice.
@@ -168,6 +170,6 @@ def _predict_batches(
     network: Network, images: Tensor, head: int | None, predict: Predict, inputs: Inputs
 ) -> Iterator[Tensor]:
     """Yield the predicted scores of these images [B, C], batch after batch, in eval mode."""
-    with use_eval_mode(network), full_precision(inputs.device), torch.inference_mode():
-        for part in images.split(batch_size(images)):  # type: ignore[no-untyped-call]
+    with use_eval_mode(network), use_full_precision(inputs.device), torch.inference_mode():
+        for part in images.split(choose_batch_size(images)):  # type: ignore[no-untyped-call]
             yield predict(network, inputs(part), head)

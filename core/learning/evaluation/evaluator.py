@@ -29,17 +29,17 @@ from core.learning.evaluation.calibration.held_out import (
 from core.learning.evaluation.calibration.temperature import choose_temperature
 from core.learning.evaluation.comparison import (
     Parent,
-    changed_predictions,
+    count_changed_predictions,
     measure_drift,
     probe_new_version,
 )
 from core.learning.evaluation.evaluate import (
-    answers_on_task,
     can_answer,
+    compute_mean_loss,
+    compute_task_logits,
     count_scores,
-    logits_on_task,
-    mean_loss,
-    scores_on_task,
+    predict_task,
+    score_task,
 )
 from core.learning.evaluation.probe import Probe
 from core.learning.methods.method import Method
@@ -89,7 +89,7 @@ class Evaluator:
         """
         if not self._spec.task.held_out:
             return
-        held_out = self._held_out_of(self._spec.task)
+        held_out = self._read_held_out(self._spec.task)
         outputs = held_out.list_needed_outputs()
         same = self._ancestors.same
         versions: tuple[Which, ...] = ("parent",) if same else ("base", "parent")
@@ -99,13 +99,13 @@ class Evaluator:
                 continue
             measured = network if version == "parent" else self._ancestors.load_network("base")
             place_network(measured, self._inputs.device)
-            predictions = answers_on_task(
+            predictions = predict_task(
                 measured,
                 held_out,
                 self._number,
-                self._ancestors.answers_of(version),
+                self._ancestors.load_predict(version),
                 self._inputs,
-                self._ancestors.temperature_of(version),
+                self._ancestors.get_temperature(version),
             )
             self._record_cell(version, self._number, held_out, predictions)
         if same:
@@ -124,7 +124,7 @@ class Evaluator:
             return self._measure_new_version(network, method, ctx)
 
     def _measure_new_version(self, network: Network, method: Method, ctx: Context) -> Figures:
-        parts = self.held_out()
+        parts = self.list_held_out_parts()
         stored_features = self._features.kept
         measured_parts = replace_images(
             network, parts, self._inputs, stored_features, lambda: self._emit(AliveEvent())
@@ -141,11 +141,11 @@ class Evaluator:
         base = dict(older.get("base", older["parent"]).named_parameters())
         parent = Parent(
             older["parent"],
-            self._ancestors.answers_of("parent"),
-            self._ancestors.temperature_of("parent"),
+            self._ancestors.load_predict("parent"),
+            self._ancestors.get_temperature("parent"),
             self._read_answers(older["parent"], parts),
         )
-        changes, parent_predictions = changed_predictions(
+        changes, parent_predictions = count_changed_predictions(
             parent, parts, right, self._inputs, self._emit_metric
         )
         for task, predictions in parent_predictions.items():
@@ -224,7 +224,7 @@ class Evaluator:
             stored = stored_predictions.read_prediction_file(task.answers, problem)
             # Images may have been deleted since the predictions were stored.
             if len(stored) == len(data):
-                scores = problem.score(stored, data.to_targets(parent.classes_of(head)))
+                scores = problem.score(stored, data.to_targets(parent.list_classes(head)))
                 right_by_task[task.number] = problem.is_right(scores)
         return right_by_task
 
@@ -237,7 +237,7 @@ class Evaluator:
             return Baselines()
         rows = None
         if network.scenario == "class":
-            row_of = {name: row for row, name in enumerate(network.classes_of(None))}
+            row_of = {name: row for row, name in enumerate(network.list_classes(None))}
             # A class that the version does not know gets a row behind the head: no task that it can
             # answer has it.
             rows = torch.tensor(
@@ -258,19 +258,19 @@ class Evaluator:
         """Compare the loss that the method forecast for earlier tasks with the loss measured on
         them.
 
-        In the units of the method's `example_losses`; `before` is the parent's. The mean weighs
+        In the units of the method's `compute_example_losses`; `before` is the parent's. The mean weighs
         tasks alike.
         """
         parent = self._ancestors.load_network("parent")
         place_network(parent, self._inputs.device)
         tasks: dict[str, LossRise] = {}
         rises: list[float] = []
-        for task, data in self.held_out().items():
+        for task, data in self.list_held_out_parts().items():
             outputs = data.list_needed_outputs()
             if task == self._number or not len(data) or not can_answer(parent, task, outputs):
                 continue
             before, after = (
-                mean_loss(n, data, task, method.example_losses, self._inputs)
+                compute_mean_loss(n, data, task, method.compute_example_losses, self._inputs)
                 for n in (parent, network)
             )
             # A diverged loss is no number for a manifest.
@@ -289,10 +289,10 @@ class Evaluator:
         new one included."""
         accuracies: Accuracy = {}
         with use_eval_mode(network):
-            for task, data in self.held_out().items():
+            for task, data in self.list_held_out_parts().items():
                 if not len(data) or not can_answer(network, task, data.list_needed_outputs()):
                     continue
-                scores = scores_on_task(network, data, task, method.predict_logits, self._inputs)
+                scores = score_task(network, data, task, method.predict_logits, self._inputs)
                 accuracies[str(task)] = data.problem.sum_scores(scores) / len(data)
                 self._emit(AliveEvent())  # measuring many tasks takes long
         return accuracies
@@ -317,21 +317,21 @@ class Evaluator:
             if len(data) and can_answer(network, task, data.list_needed_outputs())
         }
         sizes = [
-            (len(data), len(network.classes_of(self._get_head(task))))
+            (len(data), len(network.list_classes(self._get_head(task))))
             for task, data in answerable.items()
         ]
         predict = method.predict_logits
         # Outputs that are no scores of classes have no temperature.
         if not self._problem.has_classes:
             return self._record_cells(
-                (task, data, answers_on_task(network, data, task, predict, self._inputs))
+                (task, data, predict_task(network, data, task, predict, self._inputs))
                 for task, data in answerable.items()
             ), None
         # Some of the images are enough for a temperature; predictions need all of them.
         stride = choose_logits_stride(sizes)
         logits: dict[int, Logits] = {}
         for task, data in answerable.items():
-            logits[task] = logits_on_task(
+            logits[task] = compute_task_logits(
                 network, data.take_every(stride), task, predict, self._inputs
             )
             self._emit(AliveEvent())
@@ -339,7 +339,9 @@ class Evaluator:
             concatenate_tasks(logits),
             self._ancestors.get_manifest("parent").temperature,
         )
-        self.temperature = choose_temperature(together, lambda: method.left_out_scores(ctx), parent)
+        self.temperature = choose_temperature(
+            together, lambda: method.compute_left_out_scores(ctx), parent
+        )
         value, calibration = (
             self.temperature.value,
             measure_calibration(together, self.temperature.value),
@@ -350,14 +352,14 @@ class Evaluator:
             )
         )
 
-        def predict_task(task: int, data: Dataset) -> tuple[Prediction, Tensor]:
+        def predict_by_logits(task: int, data: Dataset) -> tuple[Prediction, Tensor]:
             if stride != 1:
-                return answers_on_task(network, data, task, predict, self._inputs, value)
+                return predict_task(network, data, task, predict, self._inputs, value)
             targets = logits[task].targets
             predictions = data.problem.decode(logits[task].values, targets, value)
             return predictions, data.problem.score(predictions, targets)
 
-        cells = ((task, data, predict_task(task, data)) for task, data in answerable.items())
+        cells = ((task, data, predict_by_logits(task, data)) for task, data in answerable.items())
         return self._record_cells(cells), calibration
 
     def _record_cells(
@@ -382,14 +384,14 @@ class Evaluator:
     def _get_head(self, task: int) -> int | None:
         return task if self._spec.scenario == "task" else None
 
-    def held_out(self) -> dict[int, Dataset]:
+    def list_held_out_parts(self) -> dict[int, Dataset]:
         """Return held-out parts by task, in the order of numbers: those of earlier tasks that still
         exist, and the new one."""
         # The order decides the last bits of sums over all images, whichever task is learned last.
         tasks = sorted((*self._spec.history, self._spec.task), key=lambda task: task.number)
-        return {task.number: self._held_out_of(task) for task in tasks if task.held_out}
+        return {task.number: self._read_held_out(task) for task in tasks if task.held_out}
 
-    def _held_out_of(self, task: EarlierTask) -> Dataset:
+    def _read_held_out(self, task: EarlierTask) -> Dataset:
         assert task.held_out is not None
         return self._ancestors.read_dataset(task.held_out, task.classes)
 

@@ -23,10 +23,10 @@ from core.contract.manifest import MadeBy, Manifest
 from core.learning.evaluation.evaluate import Predict
 from core.learning.methods import registry
 from core.learning.methods.method import Method
-from core.learning.networks import HeadSpec, ImageSpec, Network, build_network, empty_network
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_empty_network, build_network
 from core.learning.networks.families import rebuild_network
 from core.learning.networks.network import get_part_type
-from core.learning.precision import Inputs, full_precision
+from core.learning.precision import Inputs, use_full_precision
 from core.learning.problems.registry import get_problem
 from core.learning.state import State, load_tensors
 
@@ -57,13 +57,15 @@ def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
     first = manifest.version == 0
     backbone = {name for name in part_paths if get_part_type(name) == "backbone"}
     if first and BASE_PART in part_paths:
-        network = empty_network(architecture, image, scenario, heads)
+        network = build_empty_network(architecture, image, scenario, heads)
         network.backbone.load_base(load_file(part_paths[BASE_PART]))
     elif backbone or not first:
         description = None if manifest.network is None else manifest.network.to_json()
-        network = rebuild_network(empty_network(architecture, image, scenario, heads), description)
+        network = rebuild_network(
+            build_empty_network(architecture, image, scenario, heads), description
+        )
         # By type: the parts of a method's state lie in the same folder.
-        types = {get_part_type(part) for part in network.part_names()}
+        types = {get_part_type(part) for part in network.list_part_names()}
         parts = {
             name: load_file(path)
             for name, path in part_paths.items()
@@ -101,7 +103,7 @@ def load_method(
     kinds = method.predicts_with
     tensors = {kind: load_tensors(part_paths[kind]) for kind in kinds if kind in part_paths}
     values = {kind: json for kind, json in made.state.items() if kind in kinds}
-    method.state.load(tensors, values, device or torch.device("cpu"))
+    method.state.load_content(tensors, values, device or torch.device("cpu"))
     return method
 
 
@@ -131,7 +133,7 @@ def predict_images(
 ) -> tuple[list[str], NDArray[np.float32]]:
     """Return labels and class probabilities [N, C] of images; rows sum to 1.
 
-    Columns are `network.classes_of(task)`. Ties go to the first class. Runs in eval mode in float32
+    Columns are `network.list_classes(task)`. Ties go to the first class. Runs in eval mode in float32
     and restores the mode.
 
     Args:
@@ -150,7 +152,7 @@ def predict_images(
         raise ValueError(
             f"images must be uint8 [N, size, size, channels], not {images.dtype} {images.shape}"
         )
-    classes = network.classes_of(task)
+    classes = network.list_classes(task)
     if not classes:
         raise ValueError("this version knows no classes yet")
     inputs = Inputs(normalise, images.shape[3], next(network.parameters()).device)
@@ -159,7 +161,7 @@ def predict_images(
     network.eval()
     outputs: list[Tensor] = []
     try:
-        with full_precision(inputs.device), torch.inference_mode():
+        with use_full_precision(inputs.device), torch.inference_mode():
             # In batches, so that a large request does not multiply the memory for activations.
             for start in range(0, len(images), batch):
                 x = inputs(torch.from_numpy(np.ascontiguousarray(images[start : start + batch])))

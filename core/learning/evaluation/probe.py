@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import batch_size
+from core.learning.evaluation.evaluate import choose_batch_size
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, full_precision
+from core.learning.precision import Inputs, use_full_precision
 from core.learning.reports.duplicates import group_alike
 from core.statistics.near import Hashes
 
@@ -90,7 +90,7 @@ class Probe:
 
         hashes: of all its images, uint64 [N, 2]; None: near duplicates are not known.
         """
-        at = evenly_spaced(len(data), TASK_IMAGES)
+        at = choose_evenly_spaced(len(data), TASK_IMAGES)
         head = task if self._network.scenario == "task" else None
         features, labels = (
             compute_features(self._network, data.images[at], self._inputs, head),
@@ -99,7 +99,7 @@ class Probe:
         class_numbers = [
             self._classes.setdefault((head, name), len(self._classes)) for name in data.names
         ]
-        sampled = evenly_spaced(len(at), self._share)
+        sampled = choose_evenly_spaced(len(at), self._share)
         classes = torch.tensor(class_numbers)[labels[sampled]]
         looks = None if hashes is None else hashes[at.numpy()]
         few = None if looks is None else looks[sampled.numpy()]
@@ -134,12 +134,12 @@ def compute_features(
     restored. Features in place of images are returned as they are, on the device."""
     if images.dim() == 2:
         return inputs(images).float()
-    with use_eval_mode(network), full_precision(inputs.device), torch.inference_mode():
-        parts = images.split(batch_size(images))  # type: ignore[no-untyped-call]
+    with use_eval_mode(network), use_full_precision(inputs.device), torch.inference_mode():
+        parts = images.split(choose_batch_size(images))  # type: ignore[no-untyped-call]
         return torch.cat([network.features(inputs(part), head).float() for part in parts])
 
 
-def num_neighbours(labels: Tensor) -> int:
+def choose_neighbour_count(labels: Tensor) -> int:
     """Return k, from 1 to 20: half of the mean number of images per class.
 
     An image is not among the neighbours of its own class. With k near the size of a class the other
@@ -167,7 +167,7 @@ def leave_one_out(features: Tensor, labels: Tensor, k: int, groups: Tensor | Non
     has_alike = sizes[number] > 1
     classes = int(labels.max()) + 1
     right: list[Tensor] = []
-    with full_precision(unit.device):
+    with use_full_precision(unit.device):
         for start in range(0, unit.shape[0], _ROWS):
             rows = slice(start, min(start + _ROWS, unit.shape[0]))
             near = unit[rows] @ unit.T
@@ -185,7 +185,7 @@ def leave_one_out(features: Tensor, labels: Tensor, k: int, groups: Tensor | Non
     return torch.cat(right) == labels
 
 
-def evenly_spaced(n: int, most: int) -> Tensor:
+def choose_evenly_spaced(n: int, most: int) -> Tensor:
     """Return int64 [min(n, most)], evenly spaced rows of n, so that classes listed one by one keep
     their shares."""
     count = min(n, most)
@@ -196,5 +196,7 @@ def evenly_spaced(n: int, most: int) -> Tensor:
 def _count_correct(features: Tensor, labels: Tensor, groups: Tensor) -> list[int]:
     if labels.numel() < 2:
         return [0, 0]
-    right = leave_one_out(features, labels, min(num_neighbours(labels), labels.numel() - 1), groups)
+    right = leave_one_out(
+        features, labels, min(choose_neighbour_count(labels), labels.numel() - 1), groups
+    )
     return [int(right.sum()), labels.numel()]

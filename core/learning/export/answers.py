@@ -39,7 +39,7 @@ class Answers(nn.Module):
     ) -> None:
         super().__init__()
         self.network = network.eval()
-        self.tasks = network.head_tasks()
+        self.tasks = network.list_head_tasks()
         self.method = method
         self.temperature = temperature
         self.sure_from = sure_from

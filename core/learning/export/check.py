@@ -109,7 +109,7 @@ def compare_graph(
     return Checked(worst, tolerance, random, compared - random)
 
 
-def allowed_differences(
+def compute_allowed_differences(
     probabilities: NDArray[np.float32], moved: NDArray[np.float32], least: float
 ) -> NDArray[np.float64]:
     """Return the allowed difference of each probability [N, C], from `least` to `MOST_TOLERANCE`.
@@ -136,7 +136,7 @@ def _predict_expected(
     moved = list[Tensor]()
 
     def compute_scores(network: Network, x: Tensor, head: int | None) -> Tensor:
-        moved.append(answers.method.rounding_bound(network, x, head).cpu() / answers.temperature)
+        moved.append(answers.method.bound_rounding(network, x, head).cpu() / answers.temperature)
         return answers.method.predict_logits(network, x, head)
 
     scoring = predicting.Scoring(compute_scores, answers.temperature)
@@ -144,7 +144,7 @@ def _predict_expected(
         answers.network, batch, task, answers.normalise, scoring=scoring
     )
     minimum = LINEARISED_TOLERANCE if answers.network.family == "linearised" else TOLERANCE
-    return ours, allowed_differences(ours, torch.cat(moved).numpy(), minimum)
+    return ours, compute_allowed_differences(ours, torch.cat(moved).numpy(), minimum)
 
 
 def _compare_probabilities(

@@ -33,7 +33,7 @@ class Engine:
     run: Callable[[Images, int | None], Probabilities]
     tolerance: float
 
-    def predict(
+    def predict_probabilities(
         self,
         images: Images,
         task: int | None,

@@ -46,7 +46,7 @@ class Exemplars:
             labels = self.labels.unique().tolist()  # type: ignore[no-untyped-call]
             self._retain_rows(torch.cat([self._find_rows(label)[:count] for label in labels]))
 
-    def add(self, lists: Mapping[int, Tensor], task: int, count: int) -> None:
+    def append_images(self, lists: Mapping[int, Tensor], task: int, count: int) -> None:
         """Append images of some classes, then cut each of these classes to at most `count`.
 
         If a class has a list already, old and new images alternate, so every prefix holds both.

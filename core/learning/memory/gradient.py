@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from core.learning.memory.replay import item_logits, items_cross_entropy
+from core.learning.memory.replay import compute_item_logits, compute_items_cross_entropy
 from core.learning.memory.reservoir import Items
 from core.learning.methods.method import Method
 from core.learning.training.context import Context
@@ -23,12 +23,14 @@ Parameters = Sequence[nn.Parameter]
 PIXELS = 256 * 32 * 32
 
 
-def step_gradient(parameters: Parameters) -> Tensor:
+def read_step_gradient(parameters: Parameters) -> Tensor:
     """Return the parameters' `.grad` as one vector [d]."""
     return _flatten_gradients([parameter.grad for parameter in parameters], parameters)
 
 
-def memory_gradient(method: Method, ctx: Context, items: Items, parameters: Parameters) -> Tensor:
+def compute_memory_gradient(
+    method: Method, ctx: Context, items: Items, parameters: Parameters
+) -> Tensor:
     """Return the gradient of the items' mean cross-entropy as one vector [d].
 
     Each item is scored by the head of its own task, or over all known classes.
@@ -36,15 +38,17 @@ def memory_gradient(method: Method, ctx: Context, items: Items, parameters: Para
     n = items.labels.shape[0]
     size = max(ctx.recipe.batch_size, PIXELS // (items.images.shape[1] * items.images.shape[2]))
     total: Tensor | None = None
-    with ctx.evaluation_mode():
+    with ctx.use_evaluation_mode():
         for start in range(0, n, size):
             part = slice(start, min(n, start + size))
-            with ctx.autocast():
-                groups = item_logits(
-                    method, ctx, ctx.inputs_of(items.images[part]), items.tasks[part]
+            with ctx.use_mixed_precision():
+                groups = compute_item_logits(
+                    method, ctx, ctx.make_replay_inputs(items.images[part]), items.tasks[part]
                 )
                 # Weighted, so that the parts add up to the mean over all items.
-                loss = items_cross_entropy(groups, items.labels[part]) * ((part.stop - start) / n)
+                loss = compute_items_cross_entropy(groups, items.labels[part]) * (
+                    (part.stop - start) / n
+                )
             # Not `backward`, which would add to the step's own gradients.
             gradient = _flatten_gradients(
                 torch.autograd.grad(loss, list(parameters), allow_unused=True), parameters

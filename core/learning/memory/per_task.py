@@ -32,7 +32,7 @@ class TaskMemory:
         """Tasks with at least one example, ascending: the oldest first."""
         if "tasks" not in self._section.tensors:
             return []
-        return sorted(set(self._section.on_host("tasks").tolist()))
+        return sorted(set(self._section.copy_to_host("tasks").tolist()))
 
     def begin_task(self) -> None:
         """Fit the stored buffer, perhaps another method's, to the share before a task begins."""
@@ -70,7 +70,7 @@ class TaskMemory:
 
     def get_items(self, tasks: Iterable[int]) -> Items:
         """Return all examples of these tasks."""
-        is_selected = torch.isin(self._section.on_host("tasks"), torch.tensor(list(tasks)))
+        is_selected = torch.isin(self._section.copy_to_host("tasks"), torch.tensor(list(tasks)))
         return Items.from_section(self._section, is_selected.nonzero().squeeze(1))
 
     def drop_tasks(self, tasks: set[int]) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.data.augment import epoch_seed, epoch_table
+from core.learning.data.augment import derive_seed, draw_epoch_table
 from core.learning.data.transfer import send_tensor
 from core.learning.memory.exemplars import Exemplars
 from core.learning.memory.herding import order_by_herding
@@ -16,7 +16,7 @@ from core.learning.networks import Network
 from core.learning.training.context import Batch, Context
 
 
-def unit_features(network: Network, x: Tensor) -> Tensor:
+def compute_unit_features(network: Network, x: Tensor) -> Tensor:
     """Return the network's features float32 [B, D], each normalised to length one."""
     return functional.normalize(network.features(x).float())
 
@@ -42,7 +42,7 @@ def choose_exemplars(
     return lists
 
 
-def exemplars_for_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor] | None:
+def draw_step_exemplars(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor] | None:
     """Return the exemplars for this step's batch: augmented inputs and their labels.
 
     Each epoch has its own order of the exemplars and gives every batch its share, so each is used
@@ -60,10 +60,10 @@ def exemplars_for_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Ten
     return _build_exemplar_inputs(ctx, exemplars, begin, end) if begin < end else None
 
 
-def exemplar_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
+def draw_exemplar_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
     """Return a whole batch of exemplars, in cycles through the epoch's order.
 
-    There must be at least one exemplar. Shapes as in `exemplars_for_batch`.
+    There must be at least one exemplar. Shapes as in `draw_step_exemplars`.
     """
     size = min(exemplars.size, ctx.recipe.batch_size)
     return _build_exemplar_inputs(ctx, exemplars, ctx.batch * size, (ctx.batch + 1) * size)
@@ -76,8 +76,8 @@ def _build_exemplar_inputs(
     key = ctx.epoch, exemplars.size
     # The order is a function of seed, task, epoch and size, so the cache needs no saving.
     if ctx.cache.get("epoch") != key:
-        seed, columns = epoch_seed(ctx.recipe.seed, 2), ctx.augment.columns
-        table = epoch_table(seed, ctx.task, ctx.epoch, exemplars.size, columns)
+        seed, columns = derive_seed(ctx.recipe.seed, 2), ctx.augment.columns
+        table = draw_epoch_table(seed, ctx.task, ctx.epoch, exemplars.size, columns)
         order, device = table[:, 0].argsort(stable=True), exemplars.images.device
         # In the epoch's order, so that a run of exemplars reads a run of the table.
         numbers = ctx.augment.place_table(table[order, 1:], device)
@@ -87,7 +87,7 @@ def _build_exemplar_inputs(
     rows = order[torch.arange(begin, end, device=order.device) % exemplars.size]
     numbers = table[torch.arange(begin, end, device=table.device) % exemplars.size]
     images = ctx.augment(exemplars.images, rows, numbers)
-    return ctx.inputs_of(images), exemplars.labels[rows]
+    return ctx.make_replay_inputs(images), exemplars.labels[rows]
 
 
 def _read_batches(
@@ -102,7 +102,7 @@ def _read_batches(
     # Functions instead of batches, which would keep their inputs in memory.
     raw: list[Callable[[Tensor], Tensor]] = []
     for batch in batches:
-        features.append(unit_features(network, batch.x))
+        features.append(compute_unit_features(network, batch.x))
         labels.append(batch.y)
         raw.append(batch.raw)
     size = len(labels[0])

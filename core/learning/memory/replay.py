@@ -31,19 +31,21 @@ def draw_parts(ctx: Context, reservoir: Reservoir, size: int, count: int) -> lis
     The slices of a batch share the draws of its step, which are made with its first slice.
     """
     if ctx.part.of == 1:
-        drawn = [reservoir.draw(size, ctx.augment.columns) for _ in range(count)]
+        drawn = [reservoir.draw_items(size, ctx.augment.columns) for _ in range(count)]
         return [(items, table, items) for items, table in drawn]
     if "draws" not in ctx.scratch:
-        ctx.scratch["draws"] = [reservoir.draw(size, ctx.augment.columns) for _ in range(count)]
+        ctx.scratch["draws"] = [
+            reservoir.draw_items(size, ctx.augment.columns) for _ in range(count)
+        ]
     draws: list[Draw] = []
     for whole, table in ctx.scratch["draws"]:
         # Each slice replays its part of the draw, so that all slices together see it once.
-        rows = ctx.part.row_range(whole.labels.shape[0])
+        rows = ctx.part.get_row_range(whole.labels.shape[0])
         draws.append((whole.slice_rows(rows), table[rows], whole))
     return draws
 
 
-def replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:
+def make_replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:
     """Return augmented, normalised inputs of the items, or their cached features.
 
     Args:
@@ -51,15 +53,15 @@ def replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:
         items: the items.
         table: numbers for augmentation, [B, columns].
     """
-    return ctx.inputs_of(ctx.augment(items.images, None, table))
+    return ctx.make_replay_inputs(ctx.augment(items.images, None, table))
 
 
-def item_logits(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> Groups:
+def compute_item_logits(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> Groups:
     """Return logits of items x [B, C, S, S] by head, for their tasks int64 [B] on the CPU."""
-    return joint_logits(method, ctx, [(x, tasks)])[0]
+    return compute_joint_logits(method, ctx, [(x, tasks)])[0]
 
 
-def joint_logits(
+def compute_joint_logits(
     method: Method, ctx: Context, parts: Sequence[tuple[Tensor, Tensor]]
 ) -> list[Groups]:
     """Return the logits of several (items, tasks) pairs, computed in one forward pass over all of
@@ -87,7 +89,7 @@ def _compute_logits_by_head(ctx: Context, features: Tensor, tasks: Tensor) -> Gr
     return out
 
 
-def items_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
+def compute_items_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
     """Return the mean cross-entropy over all items, each under its own head."""
     if groups[0][0] is None:
         return functional.cross_entropy(groups[0][1], labels)
@@ -100,7 +102,7 @@ def items_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
     return torch.stack(losses).sum() / labels.shape[0]
 
 
-def items_distillation(groups: Groups, stored: Tensor) -> Tensor:
+def compute_items_distillation(groups: Groups, stored: Tensor) -> Tensor:
     """Return the mean squared difference to the stored logits, over items and outputs.
 
     Heads only grow, so output i keeps its meaning. Outputs added since an item was stored have the

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from core.learning.data.augment import COLUMNS, epoch_seed
+from core.learning.data.augment import COLUMNS, derive_seed
 from core.learning.data.transfer import send_tensor
 from core.learning.memory.evenly import choose_slots_evenly, draw_evenly
 from core.learning.state import Section
@@ -43,7 +43,7 @@ class Items:
     def from_section(section: Section, rows: Tensor) -> Items:
         """Return the rows int64 [B], on the CPU, of a section's buffer."""
         tensors = section.tensors
-        tasks = section.on_host("tasks").index_select(0, rows)
+        tasks = section.copy_to_host("tasks").index_select(0, rows)
         rows = send_tensor(rows, tensors["labels"].device)
         picked = {
             name: tensor.index_select(0, rows)
@@ -121,7 +121,7 @@ class Reservoir:
         """Remove all items of these tasks from the reservoir; return their number."""
         if self.size == 0:
             return 0
-        stored_tasks = self._section.on_host("tasks").tolist()
+        stored_tasks = self._section.copy_to_host("tasks").tolist()
         keep = torch.tensor(
             [i for i, task in enumerate(stored_tasks) if task not in tasks], dtype=torch.int64
         )
@@ -130,7 +130,7 @@ class Reservoir:
             self._retain_rows(keep)
         return removed
 
-    def add(
+    def offer_items(
         self,
         images: Callable[[Tensor], Tensor],
         labels: Tensor,
@@ -164,7 +164,7 @@ class Reservoir:
             if logits is not None:
                 values["logits"] = logits.detach().float().index_select(0, rows)
                 values["widths"] = torch.full_like(rows, logits.shape[1])
-            tasks = self._section.on_host("tasks") if stored else None
+            tasks = self._section.copy_to_host("tasks") if stored else None
             for name, value in values.items():
                 self._section.tensors[name] = self._write_rows(
                     self._section.tensors.get(name), at, value, size
@@ -174,7 +174,7 @@ class Reservoir:
                 # Written on both sides: reading it back would make the host wait for the GPU.
                 self._section.keep_on_host("tasks", tasks)
 
-    def draw(self, n: int, columns: int = COLUMNS) -> tuple[Items, Tensor]:
+    def draw_items(self, n: int, columns: int = COLUMNS) -> tuple[Items, Tensor]:
         """Draw min(n, size) different items, and a table rand(B, columns) for their
         augmentation."""
         rows = self._choose_rows(n)
@@ -209,8 +209,10 @@ class Reservoir:
 
     def _get_classes(self) -> Tensor:
         """Return the class of each item, int64 [size], on the CPU."""
-        labels = self._section.on_host("labels")
-        return _number_classes(labels, self._section.on_host("tasks")) if self._heads else labels
+        labels = self._section.copy_to_host("labels")
+        return (
+            _number_classes(labels, self._section.copy_to_host("tasks")) if self._heads else labels
+        )
 
     def _retain_rows(self, rows: Tensor) -> None:
         tensors = self._section.tensors
@@ -236,7 +238,7 @@ def open_reservoir(ctx: Context, section: Section, capacity: int) -> Reservoir:
     return Reservoir(
         section,
         capacity,
-        epoch_seed(ctx.recipe.seed, 1),
+        derive_seed(ctx.recipe.seed, 1),
         balanced=ctx.recipe.balanced_batches,
         heads=ctx.scenario == "task",
     )

@@ -155,7 +155,7 @@ class Analytic(Method):
         """True unless the first task adapts the backbone."""
         return self.hyper.adapt is None
 
-    def rounding_bound(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+    def bound_rounding(self, network: Network, x: Tensor, task: int | None) -> Tensor:
         """Return a bound of each image's score rounding, float32 [B], in proportion to Σ |w h|.
 
         That sum is the most that the terms of a score can add up to. They are large and of opposite
@@ -163,7 +163,7 @@ class Analytic(Method):
         """
         own_tensors = self.state["own"].tensors
         if WEIGHT not in own_tensors:
-            return super().rounding_bound(network, x, task)
+            return super().bound_rounding(network, x, task)
         h = self._compute_score_inputs(network, x, task).abs()
         return ROUNDING * functional.linear(
             h, own_tensors[WEIGHT].abs(), own_tensors[BIAS].abs()
@@ -184,9 +184,9 @@ class Analytic(Method):
         own_tensors = self.state["own"].tensors
         if WEIGHT not in own_tensors:
             return self.forward(network, x, task)
-        start = network.first_class(task)
+        start = network.find_first_class(task)
         # The classifier has the rows of all heads, one after the other.
-        rows = slice(start, start + len(network.classes_of(task)))
+        rows = slice(start, start + len(network.list_classes(task)))
         return functional.linear(
             self._compute_score_inputs(network, x, task),
             own_tensors[WEIGHT][rows],
@@ -199,7 +199,7 @@ class Analytic(Method):
             ctx.warn(UNTRAINED)
         # Trained or not, this task's logits are the network's until `end_task` solves for a
         # classifier.
-        self.state["own"].clear()
+        self.state["own"].clear_content()
         columns = count_columns(self.hyper.projection, ctx.network.backbone.width)
         if columns and PROJECTION not in self.state["projection"].tensors:
             projection = draw_matrix(columns, ctx.network.backbone.width, ctx.recipe.seed)
@@ -207,14 +207,14 @@ class Analytic(Method):
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Add the task's images to the stored sums, and solve for the classifier of all classes."""
-        with ctx.evaluation_mode(), torch.no_grad():
+        with ctx.use_evaluation_mode(), torch.no_grad():
             self._store_task(ctx)
-            linear = self._solve(ctx)
+            linear = self._solve_classifier(ctx)
         own_tensors = self.state["own"].tensors
         # Solved in float64, stored in float32: predictions are in float32.
         own_tensors[WEIGHT], own_tensors[BIAS] = linear.weight.float(), linear.bias.float()
 
-    def left_out_scores(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
+    def compute_left_out_scores(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
         """Return the left-out scores of retained examples and their classes; None for `ncm`."""
         return ctx.cache.get(LEFT_OUT_SCORES)
 
@@ -229,14 +229,14 @@ class Analytic(Method):
 
     def _store_task(self, ctx: Context) -> None:
         """Store the task's sums and its images' features, in one pass in the dataset's order."""
-        first = ctx.network.first_class(ctx.head_task)
+        first = ctx.network.find_first_class(ctx.head_task)
         sums: Sums | None = None
         batches: list[Rows] = []
         for batch in ctx.in_order():
             phi = ctx.network.features(batch.x, batch.task).float()
             h = self._add_bias_column(self._project_features(phi))
-            sums = sums or Sums.zero(h.shape[1], len(ctx.class_rows), h.device)
-            sums.add(h, torch.searchsorted(ctx.class_rows, batch.y))
+            sums = sums or Sums.make_empty(h.shape[1], len(ctx.class_rows), h.device)
+            sums.add_examples(h, torch.searchsorted(ctx.class_rows, batch.y))
             images = batch.raw(torch.arange(len(phi))).cpu()
             keys = (
                 images.reshape(len(phi), -1)
@@ -248,7 +248,7 @@ class Analytic(Method):
         stored = {**sums.to_tensors(), "rows": ctx.class_rows + first}
         tensors = {f"{ctx.task}.{name}": tensor for name, tensor in stored.items()}
         self.state[STATISTICS].tensors.update(tensors)
-        self._store_features(ctx.task, Rows.join(batches))
+        self._store_features(ctx.task, Rows.concatenate_rows(batches))
 
     def _store_features(self, task: int, rows: Rows) -> None:
         """Store the features that later jobs read, and the remaining ones separately."""
@@ -257,11 +257,11 @@ class Analytic(Method):
         stored.update(
             {
                 f"{task}.{name}": tensor
-                for name, tensor in rows.select(is_drawn).to_tensors().items()
+                for name, tensor in rows.select_rows(is_drawn).to_tensors().items()
             }
         )
         if self.hyper.keep == "features" and not bool(is_drawn.all()):
-            remaining = rows.select(~is_drawn).to_tensors()
+            remaining = rows.select_rows(~is_drawn).to_tensors()
             # An edit restores the dataset's order from it: sums in another order have other bits.
             remaining[ORDER] = torch.cat([is_drawn.nonzero(), (~is_drawn).nonzero()]).squeeze(1)
             stored.update({f"{task}.{REST}.{name}": tensor for name, tensor in remaining.items()})
@@ -281,8 +281,8 @@ class Analytic(Method):
         parts += [Rows(*(tensors[f"{task}.{name}"].cpu() for name in FIELDS)) for task in tasks]
         if not parts:
             return None
-        rows = Rows.join(parts)
-        return rows.select(draw_rows(rows, max(1, LEFT_OUT // classes)))
+        rows = Rows.concatenate_rows(parts)
+        return rows.select_rows(draw_rows(rows, max(1, LEFT_OUT // classes)))
 
     def _get_covered_tasks(self) -> list[int]:
         """Return the numbers of the tasks that the totals cover."""
@@ -348,14 +348,14 @@ class Analytic(Method):
             }
             yield Sums.from_tensors(stored), stored["rows"].tolist()
 
-    def _solve(self, ctx: Context) -> Linear:
-        classes = sum(len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks())
+    def _solve_classifier(self, ctx: Context) -> Linear:
+        classes = sum(len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks())
         sums, rows = self._sum_tasks(classes), self._draw_left_out(classes)
         # Stored before the solution: the next job starts from them, whatever the head.
         self._keep_totals(sums, rows)
         if self.hyper.head == "ncm":
             means = (
-                functional.normalize(discriminant.class_means(self._drop_bias_column(sums)))
+                functional.normalize(discriminant.compute_class_means(self._drop_bias_column(sums)))
                 / COSINE_TEMPERATURE
             )
             return Linear(means, means.new_zeros(classes))
@@ -391,15 +391,15 @@ class Analytic(Method):
             none = sums.counts[:0]
             return LeftOut(sums.cross.new_zeros(0, len(sums.cross)), none, none.bool())
         # Without its only example a class has no mean, so no left-out score exists.
-        rows = rows.select(sums.counts.cpu()[rows.classes] > 1)
+        rows = rows.select_rows(sums.counts.cpu()[rows.classes] > 1)
         # The order of digests is random but fixed, so that the first ones are a reproducible
         # sample.
         order, classes = order_by_key(rows.keys), len(sums.counts)
         judged = order[: count_examples(JUDGED, classes)].sort().values
         choosing = torch.isin(judged, order[: count_examples(CHOSEN_BY, classes)])
-        rows = rows.select(judged)
+        rows = rows.select_rows(judged)
         h = self._add_bias_column(self._project_features(rows.features.to(sums.gram.device)))
-        heads = [len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks()]
+        heads = [len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks()]
         head_of = torch.repeat_interleave(torch.arange(len(heads)), torch.tensor(heads)).to(
             h.device
         )
@@ -410,20 +410,20 @@ class Analytic(Method):
 
     def _drop_bias_column(self, sums: Sums) -> Sums:
         """Remove the column of ones, which only a ridge has."""
-        return sums if self._is_projected else sums.without_last()
+        return sums if self._is_projected else sums.drop_last_feature()
 
     def _solve_discriminant(self, ctx: Context, sums: Sums, examples: LeftOut) -> _Solved:
         plain = self._drop_bias_column(sums)
         h, share = examples.h[:, : len(plain.gram)], self.hyper.shrinkage
         left_out = discriminant.LeftOut(plain, h, examples.labels)
         if share is None and self.hyper.balanced and len(h):
-            share = left_out.select(examples.choosing).choose_share()
+            share = left_out.select_examples(examples.choosing).choose_share()
         elif share is None:
-            share = discriminant.oas_shrinkage(
-                discriminant.shared_covariance(plain), plain.examples
+            share = discriminant.compute_oas_shrinkage(
+                discriminant.compute_shared_covariance(plain), plain.examples
             )
         linear = discriminant.solve_classifier(plain, self.hyper.prior, share)
-        scores = left_out.score(share)
+        scores = left_out.compute_scores(share)
         if self.hyper.prior == "empirical":
             # These scores have a uniform prior.
             scores = scores + (plain.counts / plain.examples).log()
@@ -442,12 +442,12 @@ class Analytic(Method):
             strength *= float(weighted.gram.diagonal().mean())
             weight = ridge.solve_ridge(weighted, strength)
         elif left_out is not None and len(labels):
-            strength = left_out.select(examples.choosing).choose_strength(weighted)
+            strength = left_out.select_examples(examples.choosing).choose_strength(weighted)
             weight = ridge.solve_ridge(weighted, strength)
         else:
             strength, weight = ridge.choose_strength(weighted)
         if left_out is not None:
-            scores = examples.mask_scores(left_out.score(strength))
+            scores = examples.mask_scores(left_out.compute_scores(strength))
         else:
             scores = examples.mask_scores(
                 ridge.compute_left_out_scores(sums, strength, weight, h, labels)

@@ -18,8 +18,8 @@ from core.learning.methods.expanding import (
     Expanding,
     ExpandingHyper,
     as_growing,
-    auxiliary_targets,
-    num_old_classes,
+    count_old_classes,
+    make_auxiliary_targets,
 )
 from core.learning.methods.method import Accepts, Footprint
 from core.learning.methods.registration import register
@@ -63,16 +63,16 @@ class DerNet(Expanding):
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
         task = functional.cross_entropy(logits, y)
         # Without old classes the auxiliary classifier has nothing to separate the new ones from.
-        if ctx.first or num_old_classes(ctx) == 0 or network.auxiliary is None:
+        if ctx.first or count_old_classes(ctx) == 0 or network.auxiliary is None:
             return {"task": task}
         auxiliary_logits = network.auxiliary(newest).float()
         return {
             "task": task,
             # It keeps the new backbone from relying on the features of the older ones.
             "auxiliary": self.hyper.auxiliary
-            * functional.cross_entropy(auxiliary_logits, auxiliary_targets(ctx, y)),
+            * functional.cross_entropy(auxiliary_logits, make_auxiliary_targets(ctx, y)),
         }
 
-    def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the loss of stage 2: cross-entropy of logits over the temperature."""
         return functional.cross_entropy(logits / self.hyper.temperature, y)

@@ -18,9 +18,9 @@ import torch
 from pydantic import ConfigDict, Field
 from torch import Tensor, nn
 
-from core.learning.data.augment import epoch_seed
+from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
-from core.learning.memory.replay import replay_inputs
+from core.learning.memory.replay import make_replay_inputs
 from core.learning.memory.reservoir import Reservoir, open_reservoir
 from core.learning.methods.dlcft_memory import (
     CurvatureMemory,
@@ -30,7 +30,7 @@ from core.learning.methods.dlcft_memory import (
 )
 from core.learning.methods.method import Accepts, Footprint, Method
 from core.learning.methods.registration import register
-from core.learning.methods.squared_loss import ridge_head, squared_errors
+from core.learning.methods.squared_loss import compute_squared_errors, fit_ridge_head
 from core.learning.networks import Network
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.networks.norms import BatchNorm, estimate_statistics
@@ -155,24 +155,30 @@ class Dlcft(Method):
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         """Return weighted squared errors of the new batch and, in the class scenario, of replayed
         images."""
-        share, alpha = self._task_weight(ctx), self.hyper.alpha
+        share, alpha = self._compute_task_weight(ctx), self.hyper.alpha
         if not self._has_replay(ctx):
             logits = self.forward(ctx.network, batch.x, batch.task)
-            return {"task": share * squared_errors(logits, batch.y, alpha).mean()}
-        items, table = self._open_reservoir(ctx).draw(ctx.recipe.batch_size, ctx.augment.columns)
+            return {"task": share * compute_squared_errors(logits, batch.y, alpha).mean()}
+        items, table = self._open_reservoir(ctx).draw_items(
+            ctx.recipe.batch_size, ctx.augment.columns
+        )
         logits = self.forward(
-            ctx.network, torch.cat([batch.x, replay_inputs(ctx, items, table)]), None
+            ctx.network, torch.cat([batch.x, make_replay_inputs(ctx, items, table)]), None
         )
         new, old = logits.split([batch.y.shape[0], items.labels.shape[0]])  # type: ignore[no-untyped-call]
         weight = (1 - share) * (1 - self.hyper.lambda_)
         return {
-            "task": share * squared_errors(new, batch.y, alpha).mean(),
-            "replay": weight * squared_errors(old, items.labels, alpha).mean(),
+            "task": share * compute_squared_errors(new, batch.y, alpha).mean(),
+            "replay": weight * compute_squared_errors(old, items.labels, alpha).mean(),
         }
 
-    def penalty_grads(self, ctx: Context) -> None:
+    def add_penalty_gradients(self, ctx: Context) -> None:
         """Add the gradients of the curvature penalty, of the stored linear term, and of `decay`."""
-        share, strength, decay = self._task_weight(ctx), self._penalty_weight(ctx), self.hyper.decay
+        share, strength, decay = (
+            self._compute_task_weight(ctx),
+            self._compute_penalty_weight(ctx),
+            self.hyper.decay,
+        )
         # Before the base is frozen there is no point of expansion, and in a first task nothing to
         # hold.
         if not _as_linearised(ctx).frozen or (share == 1 and decay == 0):
@@ -202,9 +208,9 @@ class Dlcft(Method):
                 parameter.grad.add_(parameter.detach(), alpha=decay * share)
                 parameter.grad.add_(delta, alpha=decay * (1 - share))
 
-    def penalty(self, ctx: Context) -> float:
+    def compute_penalty(self, ctx: Context) -> float:
         """Return the curvature penalty alone, without the linear term and `decay`."""
-        strength = self._penalty_weight(ctx)
+        strength = self._compute_penalty_weight(ctx)
         return (
             strength
             * float(self._get_memory(ctx).curvature.evaluate_penalty(self._compute_deltas(ctx))[1])
@@ -254,10 +260,10 @@ class Dlcft(Method):
         if not network.frozen:
             network.freeze_backbone()
             if network.fixed_head:
-                rows = network.head_rows(ctx.head_task).detach().clone()
+                rows = network.get_head_rows(ctx.head_task).detach().clone()
                 # From now on the learned rows read the displacement: a fixed head must not move
                 # with later tasks.
-                network.set_reference(network.reference_name(ctx.head_task), rows)
+                network.set_reference(network.build_reference_name(ctx.head_task), rows)
         measurement = Measurement(
             hyper.curvature,
             hyper.alpha,
@@ -265,13 +271,13 @@ class Dlcft(Method):
             hyper.max_factor_bytes,
             diagonal=hyper.keep_task_curvature == "diagonal",
         )
-        with ctx.evaluation_mode():
+        with ctx.use_evaluation_mode():
             fresh = measure_task(
                 network,
                 ((batch.x, batch.y) for batch in batches),
                 ctx.head_task,
                 measurement,
-                generator=torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, 2)),
+                generator=torch.Generator().manual_seed(derive_seed(ctx.recipe.seed, ctx.task, 2)),
                 deltas=deltas,
             )
         for name, value in fresh.health.items():
@@ -279,7 +285,7 @@ class Dlcft(Method):
         self._get_memory(ctx).add_task(
             fresh,
             deltas,
-            share=self._task_weight(ctx),
+            share=self._compute_task_weight(ctx),
             task=ctx.task,
             images=ctx.num_images,
             keep_gradient=hyper.gradient != "none",
@@ -289,7 +295,7 @@ class Dlcft(Method):
         if ctx.scenario == "class":
             reservoir = self._open_reservoir(ctx)
             for batch in ctx.examples():
-                reservoir.add(batch.raw, batch.y, ctx.task)
+                reservoir.offer_items(batch.raw, batch.y, ctx.task)
 
     def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks. Curvature stays."""
@@ -320,7 +326,7 @@ class Dlcft(Method):
         at Δ = 0."""
         rises: dict[int, float] = {}
         deltas, memory = self._compute_deltas(ctx) if self._tasks else {}, self._get_memory(ctx)
-        for task, (diagonal, slope) in memory.of_tasks().items():
+        for task, (diagonal, slope) in memory.read_task_curvatures().items():
             terms = [
                 (
                     memory.diagonal_coupling / 2 * match_shape(diagonal[n], d) * d.square()
@@ -332,11 +338,13 @@ class Dlcft(Method):
             rises[task] = float(torch.stack(terms).sum()) if terms else 0.0
         return rises
 
-    def example_losses(self, network: Network, x: Tensor, y: Tensor, task: int | None) -> Tensor:
+    def compute_example_losses(
+        self, network: Network, x: Tensor, y: Tensor, task: int | None
+    ) -> Tensor:
         """Return squared errors [B]."""
-        return squared_errors(self.forward(network, x, task), y, self.hyper.alpha)
+        return compute_squared_errors(self.forward(network, x, task), y, self.hyper.alpha)
 
-    def max_forecast(self) -> float | None:
+    def get_max_forecast(self) -> float | None:
         """Return the recipe's `max_predicted_loss_rise`."""
         return self.hyper.max_predicted_loss_rise
 
@@ -347,16 +355,16 @@ class Dlcft(Method):
         """Number of tasks before this one."""
         return CurvatureMemory(self.state["curvature"]).tasks
 
-    def _task_weight(self, ctx: Context) -> float:
+    def _compute_task_weight(self, ctx: Context) -> float:
         """Return the new task's weight in the objective: 1/t, or its share of all images."""
         memory = CurvatureMemory(self.state["curvature"])
         if self.hyper.weighting == "task":
             return 1 / (memory.tasks + 1)
         return ctx.num_images / (memory.images + ctx.num_images)
 
-    def _penalty_weight(self, ctx: Context) -> float:
+    def _compute_penalty_weight(self, ctx: Context) -> float:
         """Return the curvature penalty's weight in the objective."""
-        share = 1 - self._task_weight(ctx)
+        share = 1 - self._compute_task_weight(ctx)
         return share * self.hyper.lambda_ if self._has_replay(ctx) else share
 
     def _has_replay(self, ctx: Context) -> bool:
@@ -382,7 +390,7 @@ class Dlcft(Method):
 
         In the task scenario heads are left out: earlier tasks do not depend on this task's head.
         """
-        return ctx.displacement_from_start(
+        return ctx.compute_displacement(
             n for n in ctx.trainable if ctx.scenario != "task" or not n.startswith("heads.")
         )
 
@@ -391,7 +399,7 @@ class Dlcft(Method):
 
     def _count_probes(self, ctx: Context) -> int | None:
         """Return the number of sign vectors per image; None: every output by itself."""
-        outputs = len(ctx.network.classes_of(ctx.head_task))
+        outputs = len(ctx.network.list_classes(ctx.head_task))
         requested = self.hyper.probes
         if requested is None and outputs <= EXACT_OUTPUTS:
             return None
@@ -407,7 +415,7 @@ class Dlcft(Method):
         The head itself starts there.
         """
         network = _as_linearised(ctx)
-        name = network.reference_name(ctx.head_task)
+        name = network.build_reference_name(ctx.head_task)
         # A head learned earlier keeps its rows: predictions of its task depend on them.
         if name in network.references:
             return
@@ -418,9 +426,9 @@ class Dlcft(Method):
             for batch in ctx.examples():
                 yield network.compute_expansion(batch.x)[0], batch.y
 
-        with torch.no_grad(), ctx.evaluation_mode():
-            rows, biases = ridge_head(
-                iter_features(), len(network.classes_of(ctx.head_task)), self.hyper.alpha
+        with torch.no_grad(), ctx.use_evaluation_mode():
+            rows, biases = fit_ridge_head(
+                iter_features(), len(network.list_classes(ctx.head_task)), self.hyper.alpha
             )
             head.weight.copy_(rows)  # type: ignore[operator]
             head.bias.copy_(biases)  # type: ignore[operator]

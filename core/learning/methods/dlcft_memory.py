@@ -26,11 +26,11 @@ from core.learning.curvature.block import Diagonal, Gram
 from core.learning.curvature.curvature import Curvature
 from core.learning.curvature.estimate import CurvatureEstimator, Kind
 from core.learning.curvature.factor import compress_matrix
-from core.learning.curvature.fisher import basis_cotangents, rademacher_cotangents
+from core.learning.curvature.fisher import make_basis_cotangents, rademacher_cotangents
 from core.learning.curvature.layers import list_layer_names
-from core.learning.methods.squared_loss import append_ones, target_residuals
+from core.learning.methods.squared_loss import append_ones, compute_target_residuals
 from core.learning.networks.linear.linearised import DISPLACEMENT, LinearisedNetwork
-from core.learning.precision import full_precision
+from core.learning.precision import use_full_precision
 from core.learning.state import Section
 
 HEAD = "head"
@@ -64,7 +64,7 @@ class Measurement:
 
     Attributes:
         kind: form of the blocks.
-        alpha: scale of the targets, see `target_residuals`.
+        alpha: scale of the targets, see `compute_target_residuals`.
         probes: sign vectors per image; None: every output by itself.
         max_factor_bytes: limit of each factor's size; None for no limit.
         diagonal: measure the task's own diagonal as well.
@@ -109,21 +109,21 @@ def measure_task(
     ratio: float | None = None
     for x, y in examples:
         cotangents = _make_cotangents(network, x, task, measurement.probes, generator)
-        main.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
+        main.add_examples(x, lambda _, c=cotangents: c)  # type: ignore[misc]
         if diagonal_estimate is not None:
-            diagonal_estimate.add(x, lambda _, c=cotangents: c)  # type: ignore[misc]
+            diagonal_estimate.add_examples(x, lambda _, c=cotangents: c)  # type: ignore[misc]
         # Measured on the first batch alone, since it takes two further passes.
         if ratio is None:
             ratio = _trace_ratio(network, x, task, measurement.kind, cotangents)
-        change.add(x, first_order.add(x, y))
-    gram, gradient = first_order.mean_gram(), first_order.mean_gradient()
+        change.add_batch(x, first_order.add_batch(x, y))
+    gram, gradient = first_order.compute_mean_gram(), first_order.compute_mean_gradient()
     curvature = _build_curvature(main, gram, measurement.max_factor_bytes)
-    coupling = change.ratio_to(float(curvature.evaluate_penalty(deltas)[1]))
+    coupling = change.compute_ratio(float(curvature.evaluate_penalty(deltas)[1]))
     health = _compute_health(curvature, gradient, ratio, coupling)
     diagonals = (
         {} if diagonal_estimate is None else _extract_diagonals(diagonal_estimate, gram, gradient)
     )
-    diagonal_coupling = change.ratio_to(_half_quadratic_form(diagonals, deltas))
+    diagonal_coupling = change.compute_ratio(_compute_half_quadratic(diagonals, deltas))
     return TaskStatistics(curvature, gradient, diagonals, coupling, diagonal_coupling, health)
 
 
@@ -168,7 +168,7 @@ class CurvatureMemory:
         """
         return self._get_by_prefix("gradient/")
 
-    def of_tasks(self) -> dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]]:
+    def read_task_curvatures(self) -> dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]]:
         """Return each task's own diagonal and its gradient, by parameter.
 
         The gradient is that at the end of the latest task.
@@ -203,14 +203,16 @@ class CurvatureMemory:
             images: number of the task's images.
             keep_gradient: store the merged gradient as well.
         """
-        curvature = self.curvature.merge(fresh.curvature, share) if self.tasks else fresh.curvature
+        curvature = (
+            self.curvature.average_with(fresh.curvature, share) if self.tasks else fresh.curvature
+        )
         tensors = {f"mean/{key}": t for key, t in curvature.to_tensors().items()}
         if keep_gradient:
-            merged = self._merged_gradient(fresh, deltas, share)
+            merged = self._merge_gradients(fresh, deltas, share)
             tensors |= {f"gradient/{name}": g for name, g in merged.items()}
-        by_task = self.of_tasks()
+        by_task = self.read_task_curvatures()
         for number, (diagonal, gradient) in by_task.items():
-            moved = _moved_gradient(gradient, diagonal, deltas, fresh.diagonal_coupling)
+            moved = _move_gradient(gradient, diagonal, deltas, fresh.diagonal_coupling)
             tensors |= _name_task_tensors(number, diagonal, moved)
         tensors |= _name_task_tensors(task, fresh.diagonal, fresh.gradient)
         json = {
@@ -222,11 +224,11 @@ class CurvatureMemory:
             "by_task": [*by_task, *([task] if fresh.diagonal else [])],
         }
         # Cleared only now: the new tensors are made of the old ones.
-        self._section.clear()
+        self._section.clear_content()
         self._section.tensors.update(tensors)
         self._section.json.update(json)
 
-    def _merged_gradient(
+    def _merge_gradients(
         self, fresh: TaskStatistics, deltas: Mapping[str, Tensor], share: float
     ) -> dict[str, Tensor]:
         """Return the mean gradient of all tasks at the present weights, by parameter."""
@@ -256,7 +258,7 @@ def match_shape(held: Tensor, now: Tensor) -> Tensor:
     return torch.cat([held, held.new_zeros(missing, *held.shape[1:])]) if missing else held
 
 
-def _moved_gradient(
+def _move_gradient(
     gradient: Mapping[str, Tensor],
     diagonal: Mapping[str, Tensor],
     deltas: Mapping[str, Tensor],
@@ -293,15 +295,15 @@ class _FirstOrder:
         self._gram: Tensor | None = None
 
     @torch.no_grad()
-    def add(self, x: Tensor, y: Tensor) -> Tensor:
+    def add_batch(self, x: Tensor, y: Tensor) -> Tensor:
         """Add a batch; return its outputs [B, classes]."""
         network = self._network
-        with full_precision(x.device):
+        with use_full_precision(x.device):
             value, tangent = network.compute_expansion(x)
             assert tangent is not None
             outputs = network.combine_logits(value, tangent, self._task)
-            u = target_residuals(outputs, y, self._alpha)
-            self._add_to_sums(network.vjp(x, u @ network.readout_rows(self._task)))
+            u = compute_target_residuals(outputs, y, self._alpha)
+            self._add_to_sums(network.compute_vjp(x, u @ network.get_readout_rows(self._task)))
             if self._task is None:
                 # The head of a fixed readout reads the value alone.
                 z = append_ones(value if network.fixed_head else value + tangent)
@@ -311,7 +313,7 @@ class _FirstOrder:
         self._n += x.shape[0]
         return outputs
 
-    def mean_gradient(self) -> dict[str, Tensor]:
+    def compute_mean_gradient(self) -> dict[str, Tensor]:
         """Return the gradient of the mean loss, by parameter.
 
         Raises ValueError without examples.
@@ -320,7 +322,7 @@ class _FirstOrder:
             raise ValueError("a task without examples has no gradient")
         return {name: total / self._n for name, total in self._sums.items()}
 
-    def mean_gram(self) -> Tensor | None:
+    def compute_mean_gram(self) -> Tensor | None:
         """Return the mean of z zᵀ [w + 1, w + 1], z the head's input and a 1.
 
         Returns None with a head per task.
@@ -344,16 +346,16 @@ class _OutputChange:
         self._sum, self._n = 0.0, 0
 
     @torch.no_grad()
-    def add(self, x: Tensor, outputs: Tensor) -> None:
+    def add_batch(self, x: Tensor, outputs: Tensor) -> None:
         """Add inputs x [B, C, S, S] and their present outputs [B, classes]."""
         if self._before:
-            with full_precision(x.device):
+            with use_full_precision(x.device):
                 before = functional_call(self._network, self._before, (x, self._task))
             # In float64 and by image: changes of an update are small beside the outputs.
             self._sum += float((outputs - before).double().square().sum()) / 2
         self._n += x.shape[0]
 
-    def ratio_to(self, modelled: float) -> float:
+    def compute_ratio(self, modelled: float) -> float:
         """Return the mean over images divided by `modelled`, an estimate from the curvature.
 
         Returns 1 where one of the two is 0.
@@ -376,7 +378,7 @@ def _compute_health(
     }
 
 
-def _half_quadratic_form(diagonals: Mapping[str, Tensor], deltas: Mapping[str, Tensor]) -> float:
+def _compute_half_quadratic(diagonals: Mapping[str, Tensor], deltas: Mapping[str, Tensor]) -> float:
     """Return 1/2 Δᵀ D Δ over the parameters that have both."""
     shared = [(d, deltas[name]) for name, d in diagonals.items() if name in deltas]
     return sum(float((d * delta.square()).sum()) / 2 for d, delta in shared)
@@ -389,7 +391,7 @@ def _create_estimator(
     backbone = network.backbone
     layers = list_layer_names(backbone, [name for name, _ in backbone.named_parameters()])
     return CurvatureEstimator(
-        backbone, lambda x: network.frozen_logits(x, task), dict.fromkeys(layers, kind)
+        backbone, lambda x: network.compute_frozen_logits(x, task), dict.fromkeys(layers, kind)
     )
 
 
@@ -401,9 +403,9 @@ def _make_cotangents(
     generator: torch.Generator,
 ) -> list[Tensor]:
     """Return the cotangents for inputs x: basis vectors without `probes`, else random signs."""
-    outputs = x.new_zeros(x.shape[0], network.readout_rows(task).shape[0])
+    outputs = x.new_zeros(x.shape[0], network.get_readout_rows(task).shape[0])
     return (
-        basis_cotangents(outputs)
+        make_basis_cotangents(outputs)
         if probes is None
         else rademacher_cotangents(outputs, probes, generator)
     )
@@ -419,7 +421,7 @@ def _trace_ratio(
     traces = []
     for of in (kind, "diagonal"):
         estimate = _create_estimator(network, task, of)
-        estimate.add(x, lambda _: cotangents)
+        estimate.add_examples(x, lambda _: cotangents)
         traces.append(float(Curvature(estimate.build_blocks()).trace()))
     # A trace of 0 has no gradient to compare: nothing was distorted.
     return traces[0] / traces[1] if traces[1] > 0 else 1.0

@@ -16,21 +16,21 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.data.augment import epoch_seed
+from core.learning.data.augment import derive_seed
 from core.learning.data.transfer import send_tensor
 from core.learning.methods.expanding import (
     Expanding,
     ExpandingHyper,
     as_growing,
-    auxiliary_targets,
-    num_old_classes,
+    count_old_classes,
+    make_auxiliary_targets,
 )
 from core.learning.methods.method import Accepts, Footprint
 from core.learning.methods.registration import register
-from core.learning.networks.dne.chain import drop_path_masks
+from core.learning.networks.dne.chain import draw_drop_path_masks
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import packing_is_faster
-from core.learning.networks.growing import OlderFeatures, blockwise_linear
+from core.learning.networks.growing import OlderFeatures, apply_blockwise_linear
 from core.learning.recipe import Positive, Share
 from core.learning.training.context import Context
 
@@ -83,8 +83,8 @@ class Dne(Expanding):
     def begin_task(self, ctx: Context) -> None:
         """Begin as in `Expanding`; with `head` "official", draw old classes' newest columns."""
         super().begin_task(ctx)
-        if self.hyper.head == "official" and not ctx.first and (old := num_old_classes(ctx)):
-            seed = epoch_seed(ctx.recipe.seed, 6, ctx.task)
+        if self.hyper.head == "official" and not ctx.first and (old := count_old_classes(ctx)):
+            seed = derive_seed(ctx.recipe.seed, 6, ctx.task)
             as_growing(ctx).head.reinit_newest_columns(old, torch.Generator().manual_seed(seed))
 
     def compute_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
@@ -97,31 +97,31 @@ class Dne(Expanding):
         newest = network.forward_newest(old, x, self._draw_drop_masks(ctx, len(x)))
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
         # Without old classes there is nothing to distil, and nothing to separate the new ones from.
-        if ctx.first or num_old_classes(ctx) == 0 or network.auxiliary is None:
-            return {"task": self.tuning_loss(logits, y)}
+        if ctx.first or count_old_classes(ctx) == 0 or network.auxiliary is None:
+            return {"task": self.compute_tuning_loss(logits, y)}
         # The teacher is the old head on the old features, which this pass has computed anyway.
         weight, bias = self._old_head(ctx)
         with torch.no_grad():
-            teacher = blockwise_linear(
+            teacher = apply_blockwise_linear(
                 torch.cat(old.features, 1), weight, bias, network.head.widths[:-1]
             ).float()
         auxiliary_logits = network.auxiliary(newest).float()
-        share = num_old_classes(ctx) / logits.shape[1]
+        share = count_old_classes(ctx) / logits.shape[1]
         return {
-            "task": (1 - share) * self.tuning_loss(logits, y),
-            "distillation": share * self._distillation_loss(logits[:, : len(bias)], teacher),
+            "task": (1 - share) * self.compute_tuning_loss(logits, y),
+            "distillation": share * self._compute_distillation(logits[:, : len(bias)], teacher),
             "auxiliary": self.hyper.auxiliary
-            * self.tuning_loss(auxiliary_logits, auxiliary_targets(ctx, y)),
+            * self.compute_tuning_loss(auxiliary_logits, make_auxiliary_targets(ctx, y)),
         }
 
-    def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the cross-entropy, or the binary cross-entropy averaged over classes."""
         if self.hyper.loss == "ce":
             return functional.cross_entropy(logits, y)
         targets = functional.one_hot(y, logits.shape[1]).to(logits.dtype)
         return functional.binary_cross_entropy_with_logits(logits, targets)
 
-    def _distillation_loss(self, logits: Tensor, teacher: Tensor) -> Tensor:
+    def _compute_distillation(self, logits: Tensor, teacher: Tensor) -> Tensor:
         """Return τ² KL(teacher ‖ student) over the old classes.
 
         With sigmoids it is divided by the number of these classes.
@@ -153,7 +153,7 @@ class Dne(Expanding):
         assert isinstance(network, ExpandedNetwork)
         if packing_is_faster(ctx.device) and "packed" not in ctx.cache:
             # Older experts never change within a task, so one packing serves all of its steps.
-            ctx.cache["packed"] = network.packed()
+            ctx.cache["packed"] = network.use_packed_experts()
         return network.forward_older(x, ctx.cache.get("packed"))
 
     def _draw_drop_masks(self, ctx: Context, size: int) -> Tensor | None:
@@ -162,11 +162,11 @@ class Dne(Expanding):
             return None
         # A function of seed, task and step, so that a resumed run draws the same masks.
         generator = torch.Generator().manual_seed(
-            epoch_seed(ctx.recipe.seed, 5, ctx.task, ctx.step)
+            derive_seed(ctx.recipe.seed, 5, ctx.task, ctx.step)
         )
         network = as_growing(ctx)
         assert isinstance(network, ExpandedNetwork)
         layers = len(network.backbone.expert.layers)
         return send_tensor(
-            drop_path_masks(layers, self.hyper.drop_path, size, generator), ctx.device
+            draw_drop_path_masks(layers, self.hyper.drop_path, size, generator), ctx.device
         )

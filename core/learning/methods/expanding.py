@@ -17,7 +17,11 @@ from torch import Tensor
 
 from core.learning.data.dataset import DataError
 from core.learning.memory.exemplars import Exemplars
-from core.learning.memory.rehearsal import choose_exemplars, exemplar_batch, exemplars_for_batch
+from core.learning.memory.rehearsal import (
+    choose_exemplars,
+    draw_exemplar_batch,
+    draw_step_exemplars,
+)
 from core.learning.methods.method import Method, Stage
 from core.learning.networks import Network
 from core.learning.networks.growing import GrowingNetwork
@@ -67,7 +71,7 @@ class Expanding(Method):
         """
         raise NotImplementedError
 
-    def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the scalar loss of stage 2, and of `rebalance`.
 
         Args:
@@ -106,12 +110,12 @@ class Expanding(Method):
         x, y = batch.x, batch.y
         if ctx.stage == CLASSIFIER:
             if exemplars.size:
-                x, y = exemplar_batch(ctx, exemplars)
+                x, y = draw_exemplar_batch(ctx, exemplars)
             with torch.no_grad():
                 # Only the classifier is trained in stage 2.
                 features = ctx.network.features(x)
-            return {"task": self.tuning_loss(ctx.network.logits(features).float(), y)}
-        if (share := exemplars_for_batch(ctx, exemplars)) is not None:
+            return {"task": self.compute_tuning_loss(ctx.network.logits(features).float(), y)}
+        if (share := draw_step_exemplars(ctx, exemplars)) is not None:
             x, y = torch.cat([x, share[0]]), torch.cat([y, share[1]])
         return self.compute_losses(ctx, x, y)
 
@@ -151,8 +155,10 @@ class Expanding(Method):
                 "none are kept; raise method.exemplars"
             )
             return
-        with ctx.evaluation_mode():
-            exemplars.add(choose_exemplars(network, batches, share, ctx.alive), ctx.task, share)
+        with ctx.use_evaluation_mode():
+            exemplars.append_images(
+                choose_exemplars(network, batches, share, ctx.alive), ctx.task, share
+            )
 
 
 def as_growing(ctx: Context) -> GrowingNetwork:
@@ -161,12 +167,12 @@ def as_growing(ctx: Context) -> GrowingNetwork:
     return ctx.network
 
 
-def num_old_classes(ctx: Context) -> int:
+def count_old_classes(ctx: Context) -> int:
     """Return the number of the network's classes that do not belong to this task."""
     return len(ctx.network.classes) - ctx.class_rows.numel()
 
 
-def auxiliary_targets(ctx: Context, y: Tensor) -> Tensor:
+def make_auxiliary_targets(ctx: Context, y: Tensor) -> Tensor:
     """Return targets int64 [B] of the auxiliary classifier.
 
     They are 0 for other tasks' classes, then 1, 2, … by row.

@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from core.learning.methods.method import Footprint, Method, Stage
 from core.learning.methods.registration import register
-from core.learning.methods.teacher import get_teacher, num_old_rows
+from core.learning.methods.teacher import count_old_rows, get_teacher
 from core.learning.recipe import NotNegative, Strict
 from core.learning.training.context import Batch, Context
 
@@ -94,14 +94,14 @@ class Lwf(Method):
                 if task != ctx.task:
                     target = old.logits(old_features, task)
                     distances.append(
-                        self._distillation_loss(network.logits(features, task), target)
+                        self._compute_distillation(network.logits(features, task), target)
                     )
         else:
-            rows = num_old_rows(ctx, "head.weight")
+            rows = count_old_rows(ctx, "head.weight")
             target = old.logits(old_features)
             if self.hyper.weight == "by-classes":
                 return self._by_classes(ctx, batch, logits, target, rows)
-            distances.append(self._distillation_loss(logits[:, :rows], target[:, :rows]))
+            distances.append(self._compute_distillation(logits[:, :rows], target[:, :rows]))
         return {
             "task": ctx.loss(logits, batch.y),
             "distillation": self.hyper.lambda_o * torch.stack(distances).sum(),
@@ -122,7 +122,7 @@ class Lwf(Method):
             "task": share * ctx.loss(logits, batch.y),
             "distillation": (1 - share)
             * self.hyper.lambda_o
-            * self._distillation_loss(logits, target),
+            * self._compute_distillation(logits, target),
         }
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
@@ -130,7 +130,8 @@ class Lwf(Method):
         if ctx.stage != WARM_UP or ctx.first:
             return
         old = {
-            name: (num_old_rows(ctx, name), parameter) for name, parameter in ctx.trainable.items()
+            name: (count_old_rows(ctx, name), parameter)
+            for name, parameter in ctx.trainable.items()
         }
         if all(rows == parameter.shape[0] for rows, parameter in old.values()):
             return  # no new rows: the whole head warms up
@@ -143,11 +144,11 @@ class Lwf(Method):
         # The teacher takes as much memory as the network, and measuring comes next.
         ctx.cache.pop("teacher", None)
 
-    def _distillation_loss(self, logits: Tensor, target: Tensor) -> Tensor:
-        return distillation_loss(logits.float(), target.float(), self.hyper.temperature)
+    def _compute_distillation(self, logits: Tensor, target: Tensor) -> Tensor:
+        return compute_distillation(logits.float(), target.float(), self.hyper.temperature)
 
 
-def distillation_loss(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
+def compute_distillation(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
     """Return the mean over the batch of the cross-entropy between softened outputs.
 
     Its gradient is (q' - p') / (T · B). No gradient flows into `target`.

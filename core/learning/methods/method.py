@@ -189,7 +189,7 @@ class Method:
         self.hyper = hyper
         self.state = state
 
-    def rounding_bound(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+    def bound_rounding(self, network: Network, x: Tensor, task: int | None) -> Tensor:
         """Return float32 [B]: how far rounding to float32 may move each image's scores; 0: not
         visibly."""
         return x.new_zeros(len(x))
@@ -224,9 +224,9 @@ class Method:
         """Return logits [B, classes] for evaluation and prediction."""
         return self.forward(network, x, task)
 
-    def trainable_names(self, network: Network, depth: int) -> set[str]:
+    def list_trainable_names(self, network: Network, depth: int) -> set[str]:
         """Return the names of the parameters that move at a depth of 1 to 5: the set S."""
-        return network.trainable_names(depth)
+        return network.list_trainable_names(depth)
 
     def plan_stages(self, ctx: Context) -> list[Stage]:
         """Return the training passes, in order. Called before the method's state is loaded."""
@@ -239,11 +239,11 @@ class Method:
         logits = self.forward(ctx.network, batch.x, batch.task)
         return {"task": ctx.loss(logits, batch.y)}
 
-    def penalty_grads(self, ctx: Context) -> None:
+    def add_penalty_gradients(self, ctx: Context) -> None:
         """Add closed-form gradients of penalties to `.grad` of the parameters in S."""
 
-    def penalty(self, ctx: Context) -> float:
-        """Return the penalty whose gradient `penalty_grads` adds; for logs and tests only."""
+    def compute_penalty(self, ctx: Context) -> float:
+        """Return the penalty whose gradient `add_penalty_gradients` adds; for logs and tests only."""
         return 0.0
 
     def project_gradient(self, ctx: Context) -> None:
@@ -272,14 +272,14 @@ class Method:
     def after_merge(self, ctx: Context) -> None:
         """Recompute state that was derived from the trained weights, after weights were merged."""
 
-    def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the scalar loss by which the head is rebalanced. logits: float32 [B, classes]. y:
         int64 [B]."""
         return functional.cross_entropy(logits, y)
 
     # What the method knows of earlier tasks without their data.
 
-    def left_out_scores(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
+    def compute_left_out_scores(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out scores [n, classes of all heads] of training images, and their rows
         int64 [n].
 
@@ -293,7 +293,7 @@ class Method:
     def forecast_loss_rise(self, ctx: Context) -> float | None:
         """Return the predicted rise of the earlier tasks' mean loss since this task began.
 
-        In units of `example_losses`; 0 at the start of a task. None: the method does not forecast.
+        In units of `compute_example_losses`; 0 at the start of a task. None: the method does not forecast.
         """
         return None
 
@@ -301,7 +301,9 @@ class Method:
         """Return earlier task → predicted rise, for tasks of which the method stores enough."""
         return {}
 
-    def example_losses(self, network: Network, x: Tensor, y: Tensor, task: int | None) -> Tensor:
+    def compute_example_losses(
+        self, network: Network, x: Tensor, y: Tensor, task: int | None
+    ) -> Tensor:
         """Return the loss [B] that `forecast_loss_rise` predicts, of inputs x [B, C, S, S] and head
         rows y int64 [B].
 
@@ -309,7 +311,7 @@ class Method:
         """
         raise NotImplementedError(f"{self.name} does not forecast")
 
-    def max_forecast(self) -> float | None:
+    def get_max_forecast(self) -> float | None:
         """Return the greatest forecast with which a validated state may be deployed; None: no
         limit."""
         return None

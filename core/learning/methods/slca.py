@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.data.augment import epoch_seed
+from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
 from core.learning.memory.gaussians import WIDEST, Gaussians
 from core.learning.methods.method import Footprint, Method, Stage
@@ -90,7 +90,7 @@ class Slca(Method):
         logits = ctx.network.logits(features[part]).float()[:, present]
         # Rows of the head become columns of the classes with a Gaussian.
         y = torch.searchsorted(present, labels[part])
-        return {"align": aligned_cross_entropy(logits, y, self.hyper.temperature)}
+        return {"align": compute_aligned_cross_entropy(logits, y, self.hyper.temperature)}
 
     def begin_task(self, ctx: Context) -> None:
         """Warn where validation would choose a state from before the head is aligned.
@@ -124,7 +124,7 @@ class Slca(Method):
     def _store_gaussians(self, ctx: Context) -> None:
         """Store the Gaussians of the task's classes, in one pass over its images."""
         features, labels = [], []
-        with ctx.evaluation_mode(), torch.no_grad():
+        with ctx.use_evaluation_mode(), torch.no_grad():
             for batch in ctx.in_order():
                 features.append(ctx.network.features(batch.x).float())
                 labels.append(batch.y)
@@ -141,7 +141,7 @@ class Slca(Method):
         """
         if ctx.cache.get(DRAWS, (None,))[0] != ctx.epoch:
             generator = torch.Generator().manual_seed(
-                epoch_seed(ctx.recipe.seed, ctx.task, ctx.epoch, _DRAWN)
+                derive_seed(ctx.recipe.seed, ctx.task, ctx.epoch, _DRAWN)
             )
             features, labels = Gaussians(self.state["own"]).draw_features(
                 self.hyper.draws, generator
@@ -154,7 +154,7 @@ class Slca(Method):
         return features, labels, present
 
 
-def aligned_cross_entropy(logits: Tensor, y: Tensor, temperature: float) -> Tensor:
+def compute_aligned_cross_entropy(logits: Tensor, y: Tensor, temperature: float) -> Tensor:
     """Return the mean cross-entropy of logits [B, C] at length one over a temperature.
 
     y: int64 [B].

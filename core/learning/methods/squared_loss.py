@@ -20,7 +20,7 @@ It is enough for features that hardly vary or are collinear.
 """
 
 
-def target_residuals(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
+def compute_target_residuals(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
     """Return f - α · onehot(y), the gradient of the loss by the outputs, [B, C].
 
     It is in at least float32. y: int64 [B].
@@ -30,9 +30,9 @@ def target_residuals(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
     return outputs - alpha * functional.one_hot(y, outputs.shape[1])
 
 
-def squared_errors(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
+def compute_squared_errors(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
     """Return the loss of every example, [B]. outputs: [B, C]. y: int64 [B]."""
-    return 0.5 * target_residuals(outputs, y, alpha).square().sum(1)
+    return 0.5 * compute_target_residuals(outputs, y, alpha).square().sum(1)
 
 
 def append_ones(features: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ def append_ones(features: Tensor) -> Tensor:
     return torch.cat([features, features.new_ones(features.shape[0], 1)], 1)
 
 
-def ridge_head(
+def fit_ridge_head(
     batches: Iterable[tuple[Tensor, Tensor]], classes: int, alpha: float
 ) -> tuple[Tensor, Tensor]:
     """Fit head rows [classes, w] and biases [classes] with the least mean squared error.

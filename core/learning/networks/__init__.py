@@ -68,7 +68,7 @@ def build_backbone(
     take.
     """
     info, _ = parse_architecture(architecture)
-    backbone = _empty_backbone(architecture, image)
+    backbone = _build_empty_backbone(architecture, image)
     if info.rule is None:
         backbone.draw_weights(generator)
     else:
@@ -92,33 +92,33 @@ def build_network(
     )
 
 
-def empty_network(
+def build_empty_network(
     architecture: Mapping[str, Any], image: ImageSpec, scenario: str, heads: HeadSpec | None = None
 ) -> Network:
     """Build a network whose backbone is uninitialised memory, for a strict load right after."""
-    return Network(_empty_backbone(architecture, image), scenario, heads)
+    return Network(_build_empty_backbone(architecture, image), scenario, heads)
 
 
-def expected_tensors(
+def list_expected_tensors(
     architecture: Mapping[str, Any], image: ImageSpec
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return name → (safetensors dtype, shape) of a backbone's state dict.
 
     Nothing is allocated.
     """
-    state = meta_backbone(architecture, image).state_dict()
+    state = build_meta_backbone(architecture, image).state_dict()
     return {name: (_DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in state.items()}
 
 
-def expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> ExpectedBase:
+def describe_expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> ExpectedBase:
     """Return the required content of an uploaded base, as JSON.
 
     `tensors`: name → dtype and shape. `optional`: names that may be missing. `ignored`: name
     prefixes that may be present (the reference's classifier). `width`: numbers in a feature
     vector. `stages`: names of each stage's tensors.
     """
-    backbone = meta_backbone(architecture, image)
-    tensors = expected_tensors(architecture, image)
+    backbone = build_meta_backbone(architecture, image)
+    tensors = list_expected_tensors(architecture, image)
     return {
         "tensors": {
             name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in tensors.items()
@@ -130,7 +130,7 @@ def expected_base(architecture: Mapping[str, Any], image: ImageSpec) -> Expected
     }
 
 
-def meta_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
+def build_meta_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
     """Build a backbone on the meta device: names, shapes and stages without memory.
 
     Raises ValueError as `build_backbone` does.
@@ -146,9 +146,9 @@ def meta_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone
         return info.build(hyper, image)
 
 
-def _empty_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
+def _build_empty_backbone(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
     """Build a backbone of uninitialised memory on the CPU."""
-    backbone = meta_backbone(architecture, image)
+    backbone = build_meta_backbone(architecture, image)
     # Not initialised, since every value is overwritten by a load or a rule.
     backbone.to_empty(device="cpu")
     return backbone

@@ -75,7 +75,7 @@ class Backbone(nn.Module):
             if homes != 1:
                 raise ValueError(f"the tensor {name} belongs to {homes} stages, not to one")
 
-    def stage_names(self, stage: int) -> list[str]:
+    def list_stage_names(self, stage: int) -> list[str]:
         """Return the state-dict names of one stage, in state-dict order."""
         return [name for name in self.state_dict() if has_prefix(name, self.stage_prefixes[stage])]
 

@@ -26,7 +26,7 @@ class ParallelNetwork(GrowingNetwork):
         """Build from a plain network and the result of `describe`, for a strict load afterwards."""
         return ParallelNetwork(plain, [1] * int(description["experts"]))
 
-    def describe(self) -> dict[str, Any]:
+    def describe_for_manifest(self) -> dict[str, Any]:
         """Describe the network for the manifest. `experts`: number of experts after the first."""
         return {"family": self.family, "experts": len(self.experts)}
 

@@ -1,7 +1,7 @@
 """Command that prints the required content of a base, for a caller that must not import torch.
 
 `python -m core.learning.networks.expected '{"architecture": {"name": "resnet18"}, "image": {"size":
-224, "channels": 3}}'` writes the JSON of `expected_base` and exits 0, or writes one sentence to
+224, "channels": 3}}'` writes the JSON of `describe_expected_base` and exits 0, or writes one sentence to
 stderr and exits 2.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 
-from core.learning.networks import expected_base
+from core.learning.networks import describe_expected_base
 from core.learning.networks.backbone import ImageSpec
 
 
@@ -18,7 +18,7 @@ def main(argument: str) -> int:
     """Print JSON to stdout and return 0; for an invalid request, print to stderr and return 2."""
     try:
         request = json.loads(argument)
-        requirements = expected_base(
+        requirements = describe_expected_base(
             request["architecture"], ImageSpec.from_field(request["image"])
         )
     # Errors of the request, which the caller passes on; anything else is a mistake here, and keeps

@@ -28,7 +28,7 @@ class Classifier(Head):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features [B, sum of widths] to logits [B, rows]."""
-        return blockwise_linear(features, self.weight, self.bias, self.widths)
+        return apply_blockwise_linear(features, self.weight, self.bias, self.widths)
 
     def add_block(self, width: int) -> None:
         """Append columns of zeros for another block. The parameter is a new object afterwards."""
@@ -46,7 +46,7 @@ class Classifier(Head):
                 part.copy_(torch.empty(part.shape).uniform_(-bound, bound, generator=generator))
 
 
-def blockwise_linear(
+def apply_blockwise_linear(
     features: Tensor, weight: Tensor, bias: Tensor, widths: Sequence[int]
 ) -> Tensor:
     """Return bias + Σ_t f_t W_tᵀ, [B, rows]. Blocks beyond `widths` are left out."""
@@ -135,7 +135,7 @@ class GrowingNetwork(Network):
         # Added only by `grow`, which has the generator that draws its weights.
         self._pending_size = size
 
-    def grow(
+    def add_task_classes(
         self, task: int, classes: Sequence[str], init: str, generator: torch.Generator
     ) -> None:
         """Grow as a plain network, after adding the expert that `schedule_expert` announced.
@@ -148,7 +148,7 @@ class GrowingNetwork(Network):
         if size:
             # Before the head's rows: the order of draws determines the weights.
             self.init_expert(self._add_expert(size), generator)
-        super().grow(task, classes, init, generator)
+        super().add_task_classes(task, classes, init, generator)
         if size:
             like, width = self.head.weight, self.head.widths[-1]
             self.auxiliary = nn.Linear(
@@ -181,7 +181,7 @@ class GrowingNetwork(Network):
         old = self.forward_older(x)
         return torch.cat([*old.features, self.forward_newest(old, x)], 1)
 
-    def logits_of_versions(self, x: Tensor, classifiers: Sequence[Classifier]) -> list[Tensor]:
+    def compute_version_logits(self, x: Tensor, classifiers: Sequence[Classifier]) -> list[Tensor]:
         """Return logits of several versions of this chain from one pass.
 
         Each classifier reads its own experts.
@@ -191,20 +191,20 @@ class GrowingNetwork(Network):
 
     # Depth and parts.
 
-    def depth_groups(self) -> list[list[str]]:
+    def list_depth_groups(self) -> list[list[str]]:
         """Return the classifier, then the newest expert; with one expert as in a plain network."""
         if not self.experts:
-            return super().depth_groups()
+            return super().list_depth_groups()
         newest = f"experts.{len(self.experts) - 1}.", "auxiliary."
         head = [name for name in self.state_dict() if name.startswith("head.")]
         return [head, [name for name in self.state_dict() if name.startswith(newest)]]
 
-    def part_names(self) -> dict[str, list[str]]:
+    def list_part_names(self) -> dict[str, list[str]]:
         """Return the parts of a plain network, and `expert.<t>` for each expert after the first.
 
         The first expert is the backbone.
         """
-        names = super().part_names()
+        names = super().list_part_names()
         for at in range(len(self.experts)):
             prefix = f"experts.{at}."
             names[f"expert.{at + 2}"] = [

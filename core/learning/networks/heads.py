@@ -27,7 +27,7 @@ class Head(nn.Module):
         """Map features [B, width] to logits [B, rows]."""
         return functional.linear(features, self.weight, self.bias)
 
-    def grow(self, rows: int, init: str, generator: torch.Generator) -> None:
+    def add_rows(self, rows: int, init: str, generator: torch.Generator) -> None:
         """Append rows: zeros, or U(-1/sqrt(width), 1/sqrt(width)) as torch's Linear ("default").
 
         The parameters are new objects afterwards: identify a parameter by its name. Draws come from

@@ -83,11 +83,11 @@ class Network(nn.Module):
             self.classes = _check_unique(heads.classes)
             self.head = heads.make(backbone.width, len(self.classes))
 
-    def describe(self) -> dict[str, Any] | None:
+    def describe_for_manifest(self) -> dict[str, Any] | None:
         """Return what the manifest needs besides architecture and heads; None if nothing."""
         return None
 
-    def current_name(self, name: str) -> str:
+    def translate_tensor_name(self, name: str) -> str:
         """Return the present name of a tensor of an older snapshot, or of its optimizer."""
         for before, now in self.renamed.items():
             if name.startswith(before):
@@ -110,7 +110,7 @@ class Network(nn.Module):
         return x if x.dim() == 2 else self.backbone(x)
 
     def logits(self, features: Tensor, task: int | None = None) -> Tensor:
-        """Map [B, width] to logits in the order of `classes_of(task)`.
+        """Map [B, width] to logits in the order of `list_classes(task)`.
 
         Raises ValueError for a missing head.
         """
@@ -120,7 +120,7 @@ class Network(nn.Module):
         """Map [B, channels, size, size] to logits [B, classes]."""
         return self.logits(self.features(x, task), task)
 
-    def classes_of(self, task: int | None = None) -> list[str]:
+    def list_classes(self, task: int | None = None) -> list[str]:
         """Return class labels in the order of logits.
 
         In the task scenario `task` names the head. Raises ValueError if it is unknown.
@@ -131,17 +131,17 @@ class Network(nn.Module):
         assert task is not None
         return self.head_classes[task]
 
-    def head_tasks(self) -> list[int | None]:
+    def list_head_tasks(self) -> list[int | None]:
         """Return the heads' tasks in the order of learning, or [None] for a single head."""
         return list(self.head_classes) if self.scenario == "task" else [None]
 
-    def first_class(self, task: int | None) -> int:
+    def find_first_class(self, task: int | None) -> int:
         """Return the number of a head's first class.
 
         The classes of all heads are counted one after the other.
         """
-        heads = self.head_tasks()
-        return sum(len(self.classes_of(head)) for head in heads[: heads.index(task)])
+        heads = self.list_head_tasks()
+        return sum(len(self.list_classes(head)) for head in heads[: heads.index(task)])
 
     def _get_head(self, task: int | None) -> nn.Module:
         """Return a task's head. Raises ValueError if there is none."""
@@ -153,7 +153,7 @@ class Network(nn.Module):
             raise ValueError(f"the network has no head for task {task}")
         return self.heads[str(task)]
 
-    def grow(
+    def add_task_classes(
         self, task: int, classes: Sequence[str], init: str, generator: torch.Generator
     ) -> None:
         """Add a task's classes. Old rows stay bit-identical; known classes add no row.
@@ -183,10 +183,10 @@ class Network(nn.Module):
                 f"{', '.join(known_classes[:20])}"
             )
         assert isinstance(head, Head)
-        head.grow(len(new), init, generator)
+        head.add_rows(len(new), init, generator)
         known_classes.extend(new)
 
-    def depth_groups(self) -> list[list[str]]:
+    def list_depth_groups(self) -> list[list[str]]:
         """Return state-dict names per depth: [heads, last stage, …, first].
 
         Group 5 also has all stages before it. Depth d trains the first d groups. With fewer than
@@ -194,7 +194,7 @@ class Network(nn.Module):
         """
         groups = [[name for name in self.state_dict() if not name.startswith("backbone.")]]
         for stage in reversed(range(len(self.backbone.stage_prefixes))):
-            names = [f"backbone.{name}" for name in self.backbone.stage_names(stage)]
+            names = [f"backbone.{name}" for name in self.backbone.list_stage_names(stage)]
             if len(groups) < MAX_GROUPS:
                 groups.append(names)
             else:
@@ -203,25 +203,25 @@ class Network(nn.Module):
                 groups[-1] = names + groups[-1]
         return groups
 
-    def trainable_names(self, depth: int) -> set[str]:
+    def list_trainable_names(self, depth: int) -> set[str]:
         """Return the names of the parameters (not buffers) that are trained at depth 1 … 5.
 
         Raises ValueError for another depth.
         """
         if not 1 <= depth <= MAX_GROUPS:
             raise ValueError(f"depth must lie between 1 and {MAX_GROUPS}, not {depth}")
-        moving = {name for group in self.depth_groups()[:depth] for name in group}
+        moving = {name for group in self.list_depth_groups()[:depth] for name in group}
         # Buffers belong to a stage as well, but no gradient moves them.
         return moving & {name for name, _ in self.named_parameters()}
 
-    def part_names(self) -> dict[str, list[str]]:
+    def list_part_names(self) -> dict[str, list[str]]:
         """Return each part's state-dict names, by part name.
 
         Parts are `backbone.1` (input side) … `backbone.k`, then the heads.
         """
         names = {
             f"backbone.{stage + 1}": [
-                f"backbone.{name}" for name in self.backbone.stage_names(stage)
+                f"backbone.{name}" for name in self.backbone.list_stage_names(stage)
             ]
             for stage in range(len(self.backbone.stage_prefixes))
         }
@@ -241,7 +241,7 @@ class Network(nn.Module):
         state = self.state_dict() if state is None else state
         return {
             part: {name: contiguous_copy(state[name]) for name in names}
-            for part, names in self.part_names().items()
+            for part, names in self.list_part_names().items()
         }
 
     def copy_parameters(self, without: Collection[str] = ()) -> dict[str, Tensor]:
@@ -258,7 +258,7 @@ class Network(nn.Module):
 
         Raises ValueError that names a missing or extra tensor, or one of another shape or dtype.
         """
-        self._load_exact_parts(parts, self.part_names())
+        self._load_exact_parts(parts, self.list_part_names())
 
     def load_backbone_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Copy in the backbone's parts alone: a base taken from another model's version.
@@ -266,7 +266,9 @@ class Network(nn.Module):
         Raises ValueError as `load_parts` does.
         """
         backbone_parts = {
-            part: names for part, names in self.part_names().items() if part.startswith("backbone.")
+            part: names
+            for part, names in self.list_part_names().items()
+            if part.startswith("backbone.")
         }
         self._load_exact_parts(parts, backbone_parts)
 

@@ -67,7 +67,7 @@ class PromptedNetwork(Network):
             network._add_prompts(SHARED)
         return network
 
-    def describe(self) -> dict[str, Any]:
+    def describe_for_manifest(self) -> dict[str, Any]:
         """Describe the network for the manifest.
 
         `tasks` lists those with a prompt set of their own; null: one set for all.
@@ -97,11 +97,11 @@ class PromptedNetwork(Network):
             x = layer(x)
         return encoder.ln(x)[:, 0]  # type: ignore[no-any-return]
 
-    def grow(
+    def add_task_classes(
         self, task: int, classes: Sequence[str], init: str, generator: torch.Generator
     ) -> None:
         """Grow as a plain network; then draw the task's prompt set if it does not exist."""
-        super().grow(task, classes, init, generator)
+        super().add_task_classes(task, classes, init, generator)
         name = self._get_set_name(task)
         if name not in self.prompts:
             bound = self.bound
@@ -118,12 +118,12 @@ class PromptedNetwork(Network):
         patch = self.backbone.conv_proj.weight.shape[-1]
         return math.sqrt(6 / (3 * patch**2 + self.backbone.width))
 
-    def part_names(self) -> dict[str, list[str]]:
+    def list_part_names(self) -> dict[str, list[str]]:
         """Return the parts of a plain network, and one for each prompt set.
 
         It is called `prompts` or `prompts.<task>`.
         """
-        names = super().part_names()
+        names = super().list_part_names()
         for name in self.prompts:
             names["prompts" if name == SHARED else f"prompts.{name}"] = [f"prompts.{name}"]
         return names

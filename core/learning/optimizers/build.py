@@ -65,7 +65,7 @@ class NamedOptimizer:
         self._step = (
             Olor(self.torch, self._peaks, rollback, warn).step
             if rollback
-            else partial(eager.step_optimizer, self.torch)
+            else partial(eager.take_optimizer_step, self.torch)
         )
 
     def set_rate(self, step: int) -> None:

@@ -22,7 +22,7 @@ def leave_compiler_out() -> None:
             setattr(plain, _MARK, plain)
 
 
-def step_optimizer(optimizer: Optimizer) -> None:
+def take_optimizer_step(optimizer: Optimizer) -> None:
     """Take one step of an optimizer, outside autograd and without calling registered hooks."""
     # Unwrapped: torch's wrappers profile the step and look for hooks, of which there are none here.
     plain = inspect.unwrap(type(optimizer).step)

@@ -20,7 +20,7 @@ SWEEPS = 10_000
 COLUMNS = 2**17  # columns of G converted to float64 at a time
 
 
-def gram_and_dots(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+def compute_gram_and_dots(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Return P [t, t] and q [t], float64 on the CPU, for rows G [t, d] and gradient g [d].
 
     G and g may have any float type.

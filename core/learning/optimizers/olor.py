@@ -91,7 +91,7 @@ class Olor:
 
     def step(self) -> None:
         """Take the optimizer's step, then pull the anchored parameters back."""
-        eager.step_optimizer(self._optimizer)
+        eager.take_optimizer_step(self._optimizer)
         groups = zip(self._optimizer.param_groups, self._peaks, strict=True)
         rates = [float(group["lr"]) / peak for group, peak in groups]
         targets: list[Tensor] = []
@@ -121,13 +121,13 @@ class Olor:
         return min(max(rho, 0.0), 1.0)
 
 
-def layer_iota(i: int, n: int, recipe: OlorRecipe) -> float:
+def compute_layer_iota(i: int, n: int, recipe: OlorRecipe) -> float:
     """Return iota, the rollback share, of layer i of 0 … n. A single layer (n = 0) has iota1."""
     left: float = max(0.0, 1 - i / n) ** recipe.gamma if n else 1.0
     return recipe.iota2 + left * (recipe.iota1 - recipe.iota2)
 
 
-def layer_iotas(
+def compute_layer_iotas(
     names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
 ) -> dict[str, float]:
     """Return iota, the rollback share, by parameter name, for the trainable backbone.
@@ -138,18 +138,20 @@ def layer_iotas(
         recipe: OLOR's part of the recipe. With granularity "tensor" each trainable tensor is a
             layer.
     """
-    return {name: layer_iota(i, n, recipe) for i, n, name in _iter_layers(names, layers, recipe)}
+    return {
+        name: compute_layer_iota(i, n, recipe) for i, n, name in _iter_layers(names, layers, recipe)
+    }
 
 
-def iotas_by_layer(
+def list_layer_iotas(
     names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
 ) -> list[float]:
     """Return iota, the rollback share, of each trainable backbone layer, from the first on.
 
-    The arguments are those of `layer_iotas`.
+    The arguments are those of `compute_layer_iotas`.
     """
     return [
-        layer_iota(i, n, recipe)
+        compute_layer_iota(i, n, recipe)
         for i, n in sorted({(i, n) for i, n, _ in _iter_layers(names, layers, recipe)})
     ]
 
@@ -175,7 +177,7 @@ def find_anchored(ctx: Context, recipe: OlorRecipe) -> list[Anchored]:
     """
     weights = ctx.weights_at(recipe.anchor)
     candidates: list[Anchored] = []
-    for name, iota in layer_iotas(
+    for name, iota in compute_layer_iotas(
         list(ctx.trainable), ctx.network.backbone.layer_prefixes, recipe
     ).items():
         if name not in weights:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from core.contract.figures import Rollback
 from core.learning.optimizers.build import rate_factor
-from core.learning.optimizers.olor import find_anchored, iotas_by_layer
+from core.learning.optimizers.olor import find_anchored, list_layer_iotas
 from core.learning.recipe import OlorRecipe, Recipe
 from core.learning.training.context import Context
 
@@ -59,7 +59,7 @@ def sum_rollback(
     if olor is None:
         return None
     rates = _list_rates(ctx.recipe, _select_backbone_stages(stages))
-    iotas = iotas_by_layer(list(ctx.trainable), ctx.network.backbone.layer_prefixes, olor)
+    iotas = list_layer_iotas(list(ctx.trainable), ctx.network.backbone.layer_prefixes, olor)
     if not rates or not any(iotas):
         return None
     # A step cannot roll back by more than the whole distance, as in `Olor.step`.

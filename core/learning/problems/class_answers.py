@@ -21,7 +21,7 @@ class Answers(Prediction):
     without them.
 
     Attributes:
-        rows: int32 [N], predicted rows of the head: indices into `Network.classes_of`.
+        rows: int32 [N], predicted rows of the head: indices into `Network.list_classes`.
         probabilities: float16 [N], of the predicted row, in the softmax of the method's logits over
             the version's temperature.
         targets: [N], the true rows.
@@ -47,7 +47,7 @@ def predict_answers(logits: Tensor, targets: Tensor, temperature: float) -> Answ
     targets: int64 [N], the true rows.
     """
     leaders, counts = find_running_maxima(logits)
-    integers = smallest_integers(logits.shape[1])
+    integers = choose_integer_type(logits.shape[1])
     return Answers(
         *pick_rows(logits, temperature),
         targets.to(integers),
@@ -70,7 +70,7 @@ def pick_rows(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
 def join_answers(parts: Sequence[Answers], classes: int) -> Answers:
     """Concatenate predictions of one head with `classes` classes."""
     # An empty part, so that a task without images has tensors of the right types.
-    none = torch.zeros(0, dtype=smallest_integers(classes))
+    none = torch.zeros(0, dtype=choose_integer_type(classes))
     empty = Answers(
         torch.zeros(0, dtype=torch.int32), torch.zeros(0, dtype=torch.float16), none, none, none
     )
@@ -100,7 +100,7 @@ def find_running_maxima(scores: Tensor) -> tuple[Tensor, Tensor]:
     return leads.nonzero()[:, 1], leads.sum(1)
 
 
-def smallest_integers(classes: int) -> torch.dtype:
+def choose_integer_type(classes: int) -> torch.dtype:
     """Choose the smallest integer type that holds a head's rows and their number."""
     # At most 255: the number of leaders, up to the number of rows, must fit as well.
     if classes <= torch.iinfo(torch.uint8).max:

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from core.contract.jobs.job_spec import EarlierTask, JobSpec
 from core.contract.reports.data_report import DataReport, Suspect
-from core.learning.data.augment import epoch_seed
+from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import Dataset
 from core.learning.data.held_out_features import FeatureDataset
 from core.learning.evaluation.ancestors import Ancestors
-from core.learning.evaluation.probe import compute_features, evenly_spaced
+from core.learning.evaluation.probe import choose_evenly_spaced, compute_features
 from core.learning.networks import Network
 from core.learning.precision import Inputs
 from core.learning.reports.data_findings import build_findings
@@ -69,9 +69,9 @@ class Looker:
         of the batch."""
         spec = self.spec
         # A generator of its own: a report must not move the draws of the training.
-        seed = epoch_seed(int(spec.recipe.seed or 0), spec.task.number, _STREAM)
+        seed = derive_seed(int(spec.recipe.seed or 0), spec.task.number, _STREAM)
         generator = torch.Generator().manual_seed(seed)
-        rows = evenly_spaced(len(data), MOST_IMAGES)
+        rows = choose_evenly_spaced(len(data), MOST_IMAGES)
         seen_features = self._compute_features(data.images, rows)
         report: DataReport = {
             **(spec.data or {}),
@@ -104,7 +104,7 @@ class Looker:
             self._add_mislabelled(report, inspected, rows)
             self.alive()
         report["suspects"] = report["suspects"][:SHOWN]
-        held_out = self._held_out(spec.task)
+        held_out = self._read_held_out(spec.task)
         num_held_out = 0 if held_out is None else len(held_out)
         report["findings"] = build_findings(report, len(data), num_held_out, spec.settled)
         return report
@@ -113,9 +113,9 @@ class Looker:
         """Return the version that the job starts from, as the shift tests use it."""
         return Parent(
             self.network,
-            self.ancestors.answers_of("parent"),
+            self.ancestors.load_predict("parent"),
             self.inputs,
-            self.ancestors.temperature_of("parent"),
+            self.ancestors.get_temperature("parent"),
             self.spec.parent.version,
             self.spec.sure_from,
         )
@@ -150,7 +150,7 @@ class Looker:
         suspects."""
 
         def iter_earlier_parts() -> Iterator[tuple[Dataset, Tensor]]:
-            for _, part, part_rows in self._of_tasks(*self._earlier_tasks()):
+            for _, part, part_rows in self._iterate_task_parts(*self._list_earlier_tasks()):
                 self.alive()
                 yield part, part_rows
 
@@ -175,7 +175,7 @@ class Looker:
         report["suspects_count"] = len(accused)
         report["examined"] = max(report["examined"], len(rows))
 
-    def _earlier_tasks(self) -> tuple[list[EarlierTask], set[str]]:
+    def _list_earlier_tasks(self) -> tuple[list[EarlierTask], set[str]]:
         """Return earlier tasks with held-out images, preferring those with classes of the batch,
         and the classes of the batch."""
         with_held_out = [task for task in self.spec.history if task.held_out is not None]
@@ -192,9 +192,9 @@ class Looker:
         Each task contributes an equal share of the images there is room for. None if there are
         none.
         """
-        with_held_out, mine = self._earlier_tasks()
+        with_held_out, mine = self._list_earlier_tasks()
         parts, lit, labels = list[Tensor](), list[Tensor](), list[str]()
-        for task, data, rows in self._of_tasks(with_held_out, mine):
+        for task, data, rows in self._iterate_task_parts(with_held_out, mine):
             known_features = self.stored_features.get(task)
             parts.append(
                 self._compute_features(data.images, rows)
@@ -212,23 +212,23 @@ class Looker:
             else None
         )
 
-    def _of_tasks(
+    def _iterate_task_parts(
         self, tasks: list[EarlierTask], mine: set[str]
     ) -> Iterator[tuple[int, Dataset, Tensor]]:
         """Yield number, held-out part and selected rows of each task."""
         share = max(1, _EARLIER // max(1, len(tasks)))
         # Each task gives one image at least, so beyond so many tasks only the newest count.
         for task in tasks[-_EARLIER:]:
-            data = self._held_out(task)
+            data = self._read_held_out(task)
             assert data is not None, "only tasks that keep it"
             rows = torch.arange(len(data))
             if mine & set(task.classes) and self.spec.scenario != "task":
                 is_shared = torch.tensor([name in mine for name in data.names])
                 rows = is_shared[data.labels].nonzero().squeeze(1)
             if len(rows):
-                yield task.number, data, rows[evenly_spaced(len(rows), share)]
+                yield task.number, data, rows[choose_evenly_spaced(len(rows), share)]
 
-    def _held_out(self, task: EarlierTask) -> Dataset | None:
+    def _read_held_out(self, task: EarlierTask) -> Dataset | None:
         return (
             None
             if task.held_out is None

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from core.contract.reports.data_report import Mislabelled
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import batch_size
-from core.learning.evaluation.probe import evenly_spaced
+from core.learning.evaluation.evaluate import choose_batch_size
+from core.learning.evaluation.probe import choose_evenly_spaced
 from core.learning.problems.class_answers import pick_rows
 from core.learning.reports.would_say import Parent
 
@@ -118,7 +118,7 @@ def _select_rows_of_each(data: Dataset, rows: Tensor) -> Tensor:
     # A bounded look costs little in a batch whose labels are right, which most are.
     share = max(FEWEST_OF_A_CLASS, MOST_IMAGES // max(1, len(present)))
     of_each = [rows[labels == label] for label in present]
-    parts = [mine[evenly_spaced(len(mine), share)] for mine in of_each]
+    parts = [mine[choose_evenly_spaced(len(mine), share)] for mine in of_each]
     return torch.cat([torch.zeros(0, dtype=torch.int64), *parts])
 
 
@@ -178,7 +178,7 @@ def _score_predictions(
     predicted = [torch.zeros(0, dtype=torch.int64)]
     scores = [torch.zeros(0, dtype=torch.float64)]
     with parent.use_predict_mode():
-        for indices in rows.split(batch_size(data.images)):  # type: ignore[no-untyped-call]
+        for indices in rows.split(choose_batch_size(data.images)):  # type: ignore[no-untyped-call]
             if not len(indices):
                 continue
             logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)

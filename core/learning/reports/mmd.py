@@ -36,7 +36,7 @@ def measure_discrepancy(
     """
     # In float64 on the CPU: the same p-value on every machine.
     pooled = torch.cat([x, y]).double().cpu()
-    kernel = gaussian_kernel(pooled)
+    kernel = compute_gaussian_kernel(pooled)
     m, total = len(x), len(pooled)
     first = torch.zeros(total, permutations + 1, dtype=torch.float64)
     first[:m, 0] = 1
@@ -50,7 +50,7 @@ def measure_discrepancy(
     return Discrepancy(float(estimates[0]), (1 + as_large) / (1 + permutations))
 
 
-def gaussian_kernel(points: Tensor) -> Tensor:
+def compute_gaussian_kernel(points: Tensor) -> Tensor:
     """Return the Gaussian kernel of all pairs of points, float64 [N, N], with a zero diagonal."""
     # Centred points lose fewer digits in the difference of products below.
     points = points - points.mean(0)

@@ -155,15 +155,15 @@ def _fit_distances(features: Tensor, rows: dict[str, Tensor], classes: Sequence[
     """Fit class means and a shared covariance to rows of features."""
     selected = torch.cat([rows[c] for c in classes])
     label = torch.cat([torch.full((len(rows[c]),), i) for i, c in enumerate(classes)])
-    sums = Sums.zero(features.shape[1], len(classes))
-    sums.add(features[selected], label)
-    sigma = discriminant.shared_covariance(sums)
+    sums = Sums.make_empty(features.shape[1], len(classes))
+    sums.add_examples(features[selected], label)
+    sigma = discriminant.compute_shared_covariance(sums)
     # A share above 0 keeps the covariance invertible for features that do not vary.
-    share = max(discriminant.oas_shrinkage(sigma, sums.examples), 1e-6)
+    share = max(discriminant.compute_oas_shrinkage(sigma, sums.examples), 1e-6)
     factor = discriminant.factor_covariance(
         discriminant.shrink_covariance(sigma, share), float(sums.gram.diagonal().mean())
     )
-    return _Distance(discriminant.class_means(sums), factor)
+    return _Distance(discriminant.compute_class_means(sums), factor)
 
 
 def _group_rows_by_class(labels: Sequence[str]) -> dict[str, Tensor]:

@@ -14,11 +14,11 @@ import torch
 
 from core.contract.reports.data_report import WouldSay
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import Predict, batch_size
-from core.learning.evaluation.probe import evenly_spaced
+from core.learning.evaluation.evaluate import Predict, choose_batch_size
+from core.learning.evaluation.probe import choose_evenly_spaced
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, full_precision
+from core.learning.precision import Inputs, use_full_precision
 from core.learning.problems.class_answers import pick_rows
 
 MOST_IMAGES = 1000
@@ -43,7 +43,7 @@ class Parent:
         """Run a block as in predictions: evaluation mode, full precision and no gradients."""
         with (
             use_eval_mode(self.network),
-            full_precision(self.inputs.device),
+            use_full_precision(self.inputs.device),
             torch.inference_mode(),
         ):
             yield
@@ -60,7 +60,7 @@ def find_frequent_predictions(parent: Parent, data: Dataset) -> list[WouldSay]:
     if not known_classes or not len(rows):
         return []
     # A share needs no more images, and each costs a pass.
-    rows = rows[evenly_spaced(len(rows), MOST_IMAGES)]
+    rows = rows[choose_evenly_spaced(len(rows), MOST_IMAGES)]
     predicted, probabilities = _predict_rows(parent, data, rows)
     # The model's own threshold: what production would have called sure.
     threshold = SURELY if parent.sure_from is None else parent.sure_from
@@ -89,7 +89,7 @@ def _predict_rows(
     """Return the predicted rows int64 [n], and their probabilities float16 [n]."""
     parts: list[tuple[torch.Tensor, torch.Tensor]] = []
     with parent.use_predict_mode():
-        for indices in rows.split(batch_size(data.images)):  # type: ignore[no-untyped-call]
+        for indices in rows.split(choose_batch_size(data.images)):  # type: ignore[no-untyped-call]
             logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)
             parts.append(pick_rows(logits, parent.temperature))
     picked, probabilities = zip(*parts, strict=True)

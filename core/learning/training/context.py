@@ -20,7 +20,7 @@ from core.learning.data.augment import Augmentation
 from core.learning.distributed.slices import WHOLE, Slice
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, autocast, full_precision
+from core.learning.precision import Inputs, use_full_precision, use_precision
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.problems.problem import Problem
 from core.learning.recipe import Recipe, StartingPoint
@@ -125,7 +125,7 @@ class Context:
             return False
         return self.recipe.train_ce == "masked"
 
-    def inputs_of(self, images: Tensor) -> Tensor:
+    def make_replay_inputs(self, images: Tensor) -> Tensor:
         """Return a network's inputs for replayed images uint8 [B, S, S, C]: [B, C, S, S], or cached
         features [B, D]."""
         return self.inputs(images) if self.cached is None else self.cached(images)
@@ -137,7 +137,7 @@ class Context:
         """
         return self.problem.loss(outputs, y, self.class_rows if self.masked else None)
 
-    def displacement_from_start(self, names: Iterable[str]) -> dict[str, Tensor]:
+    def compute_displacement(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Return θ - θ_start of parameters that move, by name, each with its parameter's shape.
 
         Rows and parameters that were added since the task began have θ_start = 0.
@@ -153,21 +153,21 @@ class Context:
             displacements[name] = self.trainable[name].detach() - anchors[name]
         return displacements
 
-    def autocast(self) -> Any:
+    def use_mixed_precision(self) -> Any:
         """Return the context of mixed precision for training passes, as the recipe sets it for this
         device."""
-        return autocast(self.device, self.recipe.precision)
+        return use_precision(self.device, self.recipe.precision)
 
     @property
     def rows_independent(self) -> bool:
         """True if the outputs for an image do not depend on the other images of its batch."""
-        return not self._training_norms()
+        return not self._list_training_norms()
 
     @contextmanager
-    def extra_forward(self) -> Iterator[None]:
+    def use_extra_forward(self) -> Iterator[None]:
         """Run further forward passes: BatchNorm uses batch statistics, and its buffers do not
         change."""
-        norms = self._training_norms()
+        norms = self._list_training_norms()
         for module in norms:
             # Not momentum 0: a layer that tracks nothing also leaves `num_batches_tracked` alone.
             module.track_running_stats = False
@@ -178,15 +178,15 @@ class Context:
                 module.track_running_stats = True
 
     @contextmanager
-    def evaluation_mode(self) -> Iterator[None]:
+    def use_evaluation_mode(self) -> Iterator[None]:
         """Run in eval mode and full float32 precision.
 
         Every module returns to its former mode afterwards.
         """
-        with use_eval_mode(self.network), full_precision(self.device):
+        with use_eval_mode(self.network), use_full_precision(self.device):
             yield
 
-    def _training_norms(self) -> list[nn.modules.batchnorm._BatchNorm]:
+    def _list_training_norms(self) -> list[nn.modules.batchnorm._BatchNorm]:
         """Return the BatchNorm layers that use the statistics of the batch."""
         return [
             m

@@ -38,7 +38,7 @@ from core.contract.jobs.snapshot import SnapshotDocument
 from core.contract.manifest import TOTALS, Validated
 from core.contract.recipe import Recipe as StoredRecipe
 from core.learning.data import image_packs
-from core.learning.data.augment import Augmentation, epoch_seed
+from core.learning.data.augment import Augmentation, derive_seed
 from core.learning.data.dataset import DataError, Dataset
 from core.learning.data.held_out_features import HeldOutFeatures
 from core.learning.data.known_features import KnownFeatures
@@ -50,7 +50,6 @@ from core.learning.evaluation.evaluator import Evaluator, forecast_loss_rise
 from core.learning.methods import registry
 from core.learning.methods.method import Method
 from core.learning.networks import Network
-from core.learning.networks.network import get_part_type
 from core.learning.numerics import Numerics
 from core.learning.optimizers import rollback
 from core.learning.precision import Inputs, open_device, place_network
@@ -64,9 +63,9 @@ from core.learning.training.control import Control, NoControl, PipeControl
 from core.learning.training.failures import classify_error
 from core.learning.training.loop import Callbacks, Loop, Stopped
 from core.learning.training.output import (
-    Part,
     describe_environment,
     describe_network,
+    list_network_parts,
     read_snapshot,
     read_spec,
     write_parts,
@@ -103,7 +102,7 @@ def learn_task(
     """
     job = Job(spec, emit, control or NoControl(), hook, ranks)
     with job.numerics.apply_flags():
-        job.run()
+        job.run_phases()
 
 
 @dataclass
@@ -150,8 +149,7 @@ class Job:
         self._features = HeldOutFeatures()
         self._evaluator = Evaluator(spec, self._ancestors, self._inputs, emit, self._features)
         self._warnings: list[str] = []
-        self._numbers = itertools.count(1)
-        self._best_numbers = itertools.count(1)
+        self._numbers, self._best_numbers = itertools.count(1), itertools.count(1)
         self._start: dict[str, Tensor] = {}
         # Opened now, since a cache may delete the files before the task ends.
         self._packs = {
@@ -161,7 +159,7 @@ class Job:
         self._classes = list(spec.task.classes)
         self._first = spec.parent.version == 0
 
-    def run(self) -> None:
+    def run_phases(self) -> None:
         """Run all phases, resuming from the spec's snapshot if it fits."""
         # Before everything else, so that a damaged file fails the job before minutes of measuring.
         data = self._ancestors.read_dataset(self._spec.task.train, self._classes)
@@ -170,14 +168,14 @@ class Job:
         run = self._resume_run(data) or self._begin_run(data)
         self._emit_phase("train")
         for text in self.numerics.iter_warnings():
-            self._warn(text)
-        self._log(log_lines.describe_training(run.ctx, run.loop))
+            self._report_warning(text)
+        self._report_log(log_lines.describe_training(run.ctx, run.loop))
         for text in self.numerics.iter_remarks():
-            self._log(text)
+            self._report_log(text)
         if self._recipe.shards > 1:
-            self._log(log_lines.describe_sharding(self._recipe.shards, self._ranks.count))
+            self._report_log(log_lines.describe_sharding(self._recipe.shards, self._ranks.count))
         try:
-            run.loop.train()
+            run.loop.run_stages()
         except Stopped:
             self._emit(StoppedEvent())
             return
@@ -189,12 +187,14 @@ class Job:
         # Also before `end_task`, which merges this task into the state that the forecast reads.
         predicted, by_task = forecast_loss_rise(run.method, run.ctx)
         self._emit_phase("consolidate")
-        self._log(log_lines.describe_consolidation(run.loop))
-        run.loop.consolidate()
+        self._report_log(log_lines.describe_consolidation(run.loop))
+        run.loop.end_task()
         self._emit_phase("evaluate")
-        self._log(log_lines.EVALUATING)
+        self._report_log(log_lines.EVALUATING)
         figures = self._evaluator.measure_new_version(run.network, run.method, run.ctx)
-        self._log(log_lines.describe_accuracy(self._evaluator.rows, self._number, data.problem))
+        self._report_log(
+            log_lines.describe_accuracy(self._evaluator.rows, self._number, data.problem)
+        )
         fields = {
             **figures.get_given_fields(),
             "update_norm": moved,
@@ -204,26 +204,25 @@ class Job:
             fields["forecast"] = self._evaluator.compare_loss_rise(
                 run.network, run.method, predicted, by_task
             )
-        if (
-            pulled := rollback.sum_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
-        ) is not None:
+        pulled = rollback.sum_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
+        if pulled is not None:
             fields["rollback"] = pulled
         if self._hook is not None:
             self._hook(run.network, run.method, self._inputs)
         if self.numerics.operations:
-            self._log(log_lines.describe_nondeterminism(self.numerics.operations))
+            self._report_log(log_lines.describe_nondeterminism(self.numerics.operations))
         self._emit(DoneEvent(path=self._write_result(run, Figures(**fields))))
 
     def _begin_run(self, data: Dataset) -> _Run:
         """Return the run before its first step, after measuring base and parent."""
         # For whatever draws from the global generator, such as dropout.
-        torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
+        torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
         network, method = self._ancestors.load_network("parent"), self._build_method()
         check_trainable(network, method, self._spec)
         self._emit_phase("measure")
         self._remember_features(network, method, data)
         if self._spec.task.held_out:
-            self._log(log_lines.describe_measuring(self._spec.parent.version))
+            self._report_log(log_lines.describe_measuring(self._spec.parent.version))
         if self._ranks.writes:
             # On rank 0 alone: the other ranks store nothing, and wait in the first step.
             self._evaluator.measure_ancestors(network)
@@ -234,9 +233,9 @@ class Job:
         method.begin_task(run.ctx)
         if run.loop.olor is not None:
             rollback.report_olor_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
-        outputs = run.network.classes_of(run.ctx.head_task)
+        outputs = run.network.list_classes(run.ctx.head_task)
         if warning := run.ctx.problem.warn_of_outputs(len(outputs)):
-            self._warn(warning)
+            self._report_warning(warning)
         return run
 
     def _remember_features(self, parent: Network, method: Method, data: Dataset) -> None:
@@ -244,7 +243,7 @@ class Job:
         reused."""
         if method.keeps_backbone:
             base = None if self._ancestors.same else self._ancestors.load_network("base")
-            parts = self._evaluator.held_out()
+            parts = self._evaluator.list_held_out_parts()
             self._features.read_stored(self._spec, parent, parts)
             known = self._spec.task.known
             images = [] if known is not None else [data.images]
@@ -266,7 +265,7 @@ class Job:
         if self._recipe.data_report == "off" or not data.problem.has_classes or not has_images:
             return
         self._emit_phase("inspect")
-        self._log(log_lines.INSPECTING)
+        self._report_log(log_lines.INSPECTING)
         place_network(network, self._device)
         looker = Looker(
             network,
@@ -280,7 +279,7 @@ class Job:
         # `_build_run` copies and grows it on the CPU.
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self._emit(DataEvent(report=report))
-        announce_findings(report, self._recipe.data_report, self._log, self._warn)
+        announce_findings(report, self._recipe.data_report, self._report_log, self._report_warning)
 
     def _resume_run(self, data: Dataset) -> _Run | None:
         """Return the run restored from the spec's snapshot; None without one, or if it does not fit
@@ -291,20 +290,20 @@ class Job:
             tensors, document = read_snapshot(self._spec.snapshot)
             predictions = stored_predictions.take_stored_predictions(tensors, data.problem)
             check_same_run(document, self._number, self._recipe, type(self._build_method().hyper))
-            torch.manual_seed(epoch_seed(self._recipe.seed, self._number, 0))
+            torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
             network, method = self._ancestors.load_network("parent"), self._build_method()
             check_trainable(network, method, self._spec)
             self._remember_features(network, method, data)
             run = self._build_run(network, method, data)
             if method.frozen_until_end_task:
                 self._inherit_state(method)
-            run.loop.resume(Snapshot(tensors, document))
+            run.loop.resume_from_snapshot(Snapshot(tensors, document))
         except UNFIT as error:
             if isinstance(error, DataError) or classify_error(error) != "code":
                 raise
             # The run that begins instead gives its own warnings.
             self._warnings.clear()
-            self._log(log_lines.explain_unfit_snapshot(error), "warning")
+            self._report_log(log_lines.explain_unfit_snapshot(error), "warning")
             return None
         self._erase_tasks(method)  # tasks whose data was deleted after the snapshot
         self._evaluator.rows, self._evaluator.answers = list(document.results), predictions
@@ -321,7 +320,7 @@ class Job:
         self._devices = list(before)
         if before[-1] != self._device.type:
             self._devices.append(self._device.type)
-            self._warn(log_lines.warn_of_other_device(before[-1], self._device.type))
+            self._report_warning(log_lines.warn_of_other_device(before[-1], self._device.type))
 
     def _build_run(self, network: Network, method: Method, data: Dataset) -> _Run:
         """Return the run: the network to train, on its device, and the loop that trains it."""
@@ -333,8 +332,8 @@ class Job:
         # Parameters that the method added start here; it may have edited the others already.
         self._start |= network.copy_parameters(without=self._start)
         # A generator of its own: new head rows do not depend on what else was drawn.
-        generator = torch.Generator().manual_seed(epoch_seed(self._recipe.seed, self._number, 3))
-        network.grow(
+        generator = torch.Generator().manual_seed(derive_seed(self._recipe.seed, self._number, 3))
+        network.add_task_classes(
             self._number,
             self._ancestors.list_outputs(self._classes),
             self._recipe.head.init,
@@ -359,7 +358,7 @@ class Job:
 
     def _build_context(self, network: Network) -> Context:
         problem = self._ancestors.problem
-        known_outputs = network.classes_of(self._number if network.scenario == "task" else None)
+        known_outputs = network.list_classes(self._number if network.scenario == "task" else None)
         row = {name: i for i, name in enumerate(known_outputs)}
         class_rows = sorted(row[name] for name in problem.list_outputs(self._classes))
         return Context(
@@ -373,19 +372,19 @@ class Job:
             inputs=self._inputs,
             augment=Augmentation(self._recipe.augment, self._spec.image.size),
             first=self._first,
-            warn=self._warn,
-            weights_at=self._weights_at,
+            warn=self._report_warning,
+            weights_at=self._load_start_weights,
             problem=problem,
             log_metric=lambda name, value, data: self._emit(
                 MetricEvent(name=name, step=None, value=value, data=dict(data))
             ),
-            log=self._log,
+            log=self._report_log,
             alive=Pulse(self._emit),
             folder=self._ranks.open_scratch_folder(self._spec.out),
             has_keys=self._spec.task.known is not None,
         )
 
-    def _weights_at(self, point: StartingPoint) -> Mapping[str, Tensor]:
+    def _load_start_weights(self, point: StartingPoint) -> Mapping[str, Tensor]:
         """Return the parameters at the start of the task, or those of version 0's backbone.
 
         Version 0 has no learned head.
@@ -395,7 +394,7 @@ class Job:
         return self._ancestors.load_backbone_parameters("base")
 
     def _inherit_state(self, method: Method) -> None:
-        inherit_state(method, self._spec.parent, self._device, self._warn)
+        inherit_state(method, self._spec.parent, self._device, self._report_warning)
         self._erase_tasks(method)
 
     def _erase_tasks(self, method: Method) -> None:
@@ -422,8 +421,7 @@ class Job:
             **stored_predictions.convert_to_tensors(self._evaluator.answers),
         }
         path = write_snapshot(self._spec.out, tensors, document)
-        position = document.position
-        cost_s = round(time.monotonic() - begun_at, 3)
+        position, cost_s = document.position, round(time.monotonic() - begun_at, 3)
         self._emit(
             SnapshotEvent(
                 path=path, stage=position.stage, epoch=epoch, step=position.step, cost_s=cost_s
@@ -432,12 +430,10 @@ class Job:
 
     def _write_result(self, run: _Run, figures: Figures) -> Path:
         network, state, loop = run.network, run.method.state, run.loop
-        parts: list[Part] = [
-            (name, get_part_type(name), tensors) for name, tensors in network.copy_parts().items()
-        ]
+        parts = list_network_parts(network)
         parts += image_packs.list_state_parts(state, self._number, self._packs)
         # Stored on request alone: it is as large as the weights, with Adam twice.
-        if self._recipe.optimizer.carry_state and (carried := loop.optimizer_state()):
+        if self._recipe.optimizer.carry_state and (carried := loop.collect_optimizer_state()):
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
         document = JobResult(
             **self._describe_network(network, run.method, loop.position.step).get_given_fields(),
@@ -463,10 +459,7 @@ class Job:
         continues."""
         if not self._ranks.writes:
             return
-        parts = [
-            (name, get_part_type(name), tensors)
-            for name, tensors in network.copy_parts(best.tensors).items()
-        ]
+        parts = list_network_parts(network, best.tensors)
         document = AnytimeResult(
             **self._describe_network(network, method, best.step).get_given_fields(),
             validation=Validated(correct=best.correct, total=best.total),
@@ -482,12 +475,12 @@ class Job:
         problem = self._spec.problem
         return made if problem is None else made.model_copy(update={"problem": problem})
 
-    def _warn(self, message: str) -> None:
+    def _report_warning(self, message: str) -> None:
         if message not in self._warnings:  # a resumed run warns again
             self._warnings.append(message)
-            self._log(message, "warning")
+            self._report_log(message, "warning")
 
-    def _log(self, message: str, level: str = "info") -> None:
+    def _report_log(self, message: str, level: str = "info") -> None:
         self._emit(LogEvent(level=level, message=message))
 
     def _emit_phase(self, name: str) -> None:

@@ -19,10 +19,10 @@ from core.contract.jobs.job_event import AliveEvent, JobEvent, MetricEvent, Prog
 from core.contract.jobs.snapshot import LoopState, LossState
 from core.contract.jobs.snapshot import Position as StoredPosition
 from core.learning.data import features
-from core.learning.data.augment import epoch_table
+from core.learning.data.augment import draw_epoch_table
 from core.learning.data.dataset import BatchSource, Dataset
 from core.learning.data.feed import Feed
-from core.learning.data.sampler import batch_share
+from core.learning.data.sampler import compute_batch_share
 from core.learning.distributed.ranks import ALONE, Ranks, SharedControl
 from core.learning.distributed.step import ShardedStep, check_shards
 from core.learning.evaluation.anytime import Accuracy
@@ -104,23 +104,23 @@ class Loop:
             ShardedStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
         )
         self._callbacks = callbacks
-        classes = ctx.network.classes_of(ctx.head_task)
+        classes = ctx.network.list_classes(ctx.head_task)
         ctx.examples = self._iter_shuffled
-        ctx.in_order = self._in_order
+        ctx.in_order = self._iterate_in_order
         self._source = BatchSource(data, classes, ctx.inputs, ctx.augment, ctx.head_task)
         self._rows, held_back = self._split_rows()
         ctx.num_images = self._rows.numel()
         # Before the feed, whose batches it shortens.
-        ctx.share = batch_share(ctx, method, self._source.labels[self._rows])
-        self.schedule = schedule = Schedule.of(ctx, method)
+        ctx.share = compute_batch_share(ctx, method, self._source.labels[self._rows])
+        self.schedule = schedule = Schedule.plan_schedule(ctx, method)
         ctx.num_steps = schedule.total_steps
         self._feed = self._feed_of_images()
-        self.stage_steps = schedule.training_steps(ctx.recipe.depth)
+        self.stage_steps = schedule.list_backbone_steps(ctx.recipe.depth)
         self.olor = resolve_olor(ctx.recipe, self.stage_steps)
         part = HeldBack(
             data.images.index_select(0, held_back), self._source.labels[held_back], ctx.problem
         )
-        steps = schedule.steps_before(schedule.training)
+        steps = schedule.count_steps_before(schedule.training)
         self.validation = Validation(ctx, method, part, steps, self._emit, callbacks.test)
         self._carried: dict[str, Tensor] = {}
         self._optimizer: NamedOptimizer | None = None
@@ -138,7 +138,7 @@ class Loop:
 
     # Before and after.
 
-    def resume(self, snapshot: Snapshot) -> None:
+    def resume_from_snapshot(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot. The network must have the shape that it had then.
 
         State of the method's `frozen_until_end_task` types must be loaded already. Raises KeyError,
@@ -155,7 +155,7 @@ class Loop:
         }
         for key, tensor in snapshot.tensors.items():
             group, _, name = key.partition("/")
-            groups[group][self.ctx.network.current_name(name)] = tensor
+            groups[group][self.ctx.network.translate_tensor_name(name)] = tensor
         # A network that grew during the task has other tensors than the one that this run has
         # built.
         self.ctx.network.take_shape(set(groups["net"]))
@@ -163,10 +163,10 @@ class Loop:
         # The optimizer exists only once its stage has selected the parameters.
         self._pending_optimizer = groups["optimizer"]
         parent_types = self.method.frozen_until_end_task
-        self.method.state.load(
+        self.method.state.load_content(
             group_by_type(groups["state"]), state.state, self.ctx.device, keep=parent_types
         )
-        self.validation.resume(state.validation, groups["best"])
+        self.validation.restore_state(state.validation, groups["best"])
         # Only now: building network and method may have drawn from it.
         torch.set_rng_state(groups["rng"]["cpu"])
         if (device := self.ctx.device).type != "cpu" and device.type in groups["rng"]:
@@ -178,11 +178,11 @@ class Loop:
         """Load the previous task's optimizer state, for recipes with `carry_state`."""
         self._carried = dict(optimizer_state)
 
-    def optimizer_state(self) -> dict[str, Tensor]:
+    def collect_optimizer_state(self) -> dict[str, Tensor]:
         """Return the optimizer's state at the end, for `carry_state`; {} before the first step."""
         return dict(self._optimizer.iter_state()) if self._optimizer else {}
 
-    def train(self) -> None:
+    def run_stages(self) -> None:
         """Run all stages. Raises NonFinite, and Stopped after a snapshot that was to stop
         the run.
         """
@@ -190,7 +190,7 @@ class Loop:
         if position.step:
             validation.announce_best()  # announced again, since the run is resumed in a new process
         else:
-            validation.begin()
+            validation.validate_start()
         for stage in range(position.stage, len(schedule.stages)):
             # A resumed run keeps its epoch and batch in the stage that it was interrupted in.
             if stage != position.stage:
@@ -218,7 +218,7 @@ class Loop:
                 self.method.begin_stage(ctx)
             self._set_modes(True)
             self._feed = self._feed_of_images()
-            if source := features.cached_source(ctx, self.method, self._source, self._rows):
+            if source := features.make_cached_source(ctx, self.method, self._source, self._rows):
                 self._feed = replace(self._feed, source=source, augmented=False)
         else:
             # Built again after a resume: the backbone, which decides the features, no longer moves.
@@ -252,7 +252,7 @@ class Loop:
                 self._emit(MetricEvent(name=f"deployed_{name}", step=step, value=value))
         merge_weights(self.ctx, self.method, validation.sum_scores, validation.total)
 
-    def consolidate(self) -> None:
+    def end_task(self) -> None:
         """Run the method's `end_task` on the final weights.
 
         Raises NonFinite if they are not finite.
@@ -272,17 +272,19 @@ class Loop:
     def _iter_shuffled(self) -> Iterator[Batch]:
         """Yield the training part, shuffled: archives list class by class, and a method may take
         the first rows."""
-        table = epoch_table(
+        table = draw_epoch_table(
             self.ctx.recipe.seed, self.ctx.task, CONSOLIDATION_EPOCH, len(self._source.labels)
         )
         rows = self._rows[table[self._rows, 0].argsort(stable=True)]
-        for batch in self._source.in_order(rows, CONSOLIDATION_BATCH):
+        for batch in self._source.iterate_in_order(rows, CONSOLIDATION_BATCH):
             self.ctx.alive()  # curvature and exemplars take long and report nothing themselves
             yield batch
 
-    def _in_order(self) -> Iterator[Batch]:
+    def _iterate_in_order(self) -> Iterator[Batch]:
         """Yield the training part in the dataset's order."""
-        for number, batch in enumerate(self._source.in_order(self._rows, CONSOLIDATION_BATCH)):
+        for number, batch in enumerate(
+            self._source.iterate_in_order(self._rows, CONSOLIDATION_BATCH)
+        ):
             if number % ALIVE_BATCHES == 0:
                 self._emit(AliveEvent())  # a pass over many images takes long
             yield batch
@@ -296,7 +298,7 @@ class Loop:
         epoch = self._feed.build_epoch(ctx, number)
         ctx.batches = len(epoch)
         validated = stage < self.schedule.training
-        first_step = self.schedule.steps_before(stage)
+        first_step = self.schedule.count_steps_before(stage)
         # Reading the loss makes a GPU wait, so it is read only for a report.
         report_every = max(1, math.ceil(len(epoch) / REPORTS_PER_EPOCH))
         self._set_modes(True)
@@ -334,7 +336,7 @@ class Loop:
             parameter.grad = None
         loss = self._compute_gradients(method, batch)
         # After the backward pass, since a penalty in closed form needs no graph.
-        method.penalty_grads(ctx)
+        method.add_penalty_gradients(ctx)
         if report and not ctx.first and (predicted := method.forecast_loss_rise(ctx)) is not None:
             value = predicted if math.isfinite(predicted) else None
             self._emit(MetricEvent(name="predicted_loss_rise", step=position.step, value=value))
@@ -356,7 +358,7 @@ class Loop:
         ctx = self.ctx
         if self._sharded is not None:
             return self._sharded.backward(ctx, method, batch)
-        with ctx.autocast():
+        with ctx.use_mixed_precision():
             terms = method.loss_terms(ctx, batch)
         loss = _sum_terms(terms)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -398,12 +400,12 @@ class Loop:
         if self._optimizer is not None:
             tensors |= {f"optimizer/{key}": t for key, t in self._optimizer.iter_state()}
         frozen = self.method.frozen_until_end_task  # these are stored with the parent, and large
-        for kind, named in self.method.state.parts(without=frozen).items():
+        for kind, named in self.method.state.collect_tensors(without=frozen).items():
             tensors |= {f"state/{kind}/{name}": t for name, t in named.items()}
         state = LoopState(
             position=StoredPosition(**vars(self.position)),
-            state=self.method.state.json(without=frozen),
-            validation=self.validation.state(),
+            state=self.method.state.collect_json(without=frozen),
+            validation=self.validation.get_state(),
             loss=LossState(sum=float(self._loss), steps=self._losses),
         )
         return Snapshot(tensors, state)
@@ -429,7 +431,7 @@ class Loop:
         if recipe.validation == 0:
             return torch.arange(len(labels)), torch.zeros(0, dtype=torch.int64)
         # From the seed alone, so that a resumed run holds back the same images.
-        order = epoch_table(recipe.seed, self.ctx.task, VALIDATION_EPOCH, len(labels))[:, 0]
+        order = draw_epoch_table(recipe.seed, self.ctx.task, VALIDATION_EPOCH, len(labels))[:, 0]
         return self.ctx.problem.split_rows(labels, recipe.validation, order)
 
     def _feed_of_images(self) -> Feed:
@@ -443,7 +445,7 @@ class Loop:
     def _select_trainable(self, depth: int) -> None:
         """Make only the set S require gradients; the context lists it in the network's order."""
         ctx = self.ctx
-        names = self.method.trainable_names(ctx.network, depth)
+        names = self.method.list_trainable_names(ctx.network, depth)
         ctx.trainable = {}
         for name, parameter in ctx.network.named_parameters():
             # Autograd then skips frozen layers, which saves their activations.
@@ -476,7 +478,7 @@ class Loop:
         if self._pending_optimizer is not None:
             optimizer.load_state(self._pending_optimizer)
             self._pending_optimizer = None
-        # `optimizer_state` is the state of the last stage
+        # `collect_optimizer_state` is the state of the last stage
         elif stage == len(schedule.stages) - 1 and self._carried:
             optimizer.load_state(self._carried)
         return optimizer

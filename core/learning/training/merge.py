@@ -68,7 +68,7 @@ def merge_weights(ctx: Context, method: Method, correct: Callable[[], float], to
             f"the least whose validation {noun} is within {rule.within:g} of the best, "
             f"{max(counts) / total:.3f}"
         )
-    weight_line.move_to(weight)
+    weight_line.set_network_to(weight)
     if weight < 1:
         method.after_merge(ctx)
     points = [{"weight": a, "accuracy": accuracy} for a, accuracy in grid]
@@ -115,7 +115,7 @@ class Line:
             {name: buffer.clone() for name, buffer in norm.named_buffers()} for norm in self._norms
         ]
 
-    def move_to(self, weight: float) -> None:
+    def set_network_to(self, weight: float) -> None:
         """Set the network to a = weight; at 1 it is the trained one, bit for bit."""
         with torch.no_grad():
             for name, value in interpolate_weights(self._trained, self._start, 1 - weight).items():
@@ -129,7 +129,7 @@ class Line:
 
     def count_at(self, weight: float, count: Callable[[], float]) -> float:
         """Set the network to a = weight, and return the result of `count`."""
-        self.move_to(weight)
+        self.set_network_to(weight)
         return count()
 
     def _iter_inputs(self) -> Iterator[Tensor]:

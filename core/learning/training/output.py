@@ -26,6 +26,7 @@ from core.learning.data.held_out_features import HeldOutFeatures
 from core.learning.evaluation import stored_predictions
 from core.learning.methods.method import Method
 from core.learning.networks import Network
+from core.learning.networks.network import get_part_type
 from core.learning.numerics import Numerics
 from core.learning.problems.problem import Prediction
 from core.learning.state import load_tensors, save_tensors, sync_to_disk
@@ -35,6 +36,12 @@ SNAPSHOT_TENSORS = "tensors.safetensors"
 
 Part = tuple[str, str, Mapping[str, Tensor]]
 """A part to write: name, type, tensors."""
+
+
+def list_network_parts(network: Network, tensors: Mapping[str, Tensor] | None = None) -> list[Part]:
+    """Return copies of the network's parts; `tensors`: their values in place of the present ones."""
+    parts = network.copy_parts(tensors).items()
+    return [(name, get_part_type(name), of_part) for name, of_part in parts]
 
 
 def read_spec(path: str) -> JobSpec:
@@ -117,7 +124,7 @@ def describe_network(
         environment: software and hardware that its numbers depend on besides its inputs.
         steps: of the optimizer, so far.
     """
-    description = network.describe()
+    description = network.describe_for_manifest()
     return LearnedNetwork(
         classes=network.classes,
         heads=[Head(task=task, classes=names) for task, names in network.head_classes.items()],
@@ -125,7 +132,7 @@ def describe_network(
         method=MadeBy(
             name=method.name,
             hyper=dict(hyper),
-            state=method.state.json(),
+            state=method.state.collect_json(),
             predicts_with=list(method.predicts_with),
         ),
         normalise=normalise,
@@ -181,7 +188,7 @@ def write_result_files(
         "answers": stored_predictions.write_prediction_files(folder, predictions)
     }
     if features.new:
-        listed["held_out_features"] = features.write(folder)
+        listed["held_out_features"] = features.write_new_features(folder)
     if totals:
         name = f"{TOTALS}.safetensors"
         save_tensors(totals, folder / name)

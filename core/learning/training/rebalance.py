@@ -13,9 +13,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from core.learning.data.augment import epoch_seed
+from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import BatchSource
-from core.learning.data.features import BATCH, frozen_context
+from core.learning.data.features import BATCH, use_frozen_network
 from core.learning.data.sampler import stratify_batches
 from core.learning.data.transfer import send_tensor
 from core.learning.methods.method import Method, Stage
@@ -27,7 +27,7 @@ REBALANCE = "rebalance"
 
 
 class Rebalance(Method):
-    """The method of the stage: another method's `tuning_loss` on batches of features."""
+    """The method of the stage: another method's `compute_tuning_loss` on batches of features."""
 
     name = REBALANCE
 
@@ -38,7 +38,7 @@ class Rebalance(Method):
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         """Return the tuning loss. batch.x: features float32 [B, D]."""
         logits = ctx.network.logits(batch.x, batch.task).float()
-        return {"task": self._tuned.tuning_loss(logits, batch.y)}
+        return {"task": self._tuned.compute_tuning_loss(logits, batch.y)}
 
 
 class Pool:
@@ -90,9 +90,9 @@ def build_pool(ctx: Context, method: Method, source: BatchSource, rows: Tensor) 
         return None
     # At least one image of each new class.
     count = max(old.numel(), ctx.class_rows.numel())
-    seed = epoch_seed(ctx.recipe.seed, ctx.task, 4)
+    seed = derive_seed(ctx.recipe.seed, ctx.task, 4)
     new = stratify_batches(seed, 0, rows, source.labels, count)[0].unique()  # type: ignore[no-untyped-call]
-    with frozen_context(ctx):
+    with use_frozen_network(ctx):
         # In runs as long as those of the feature cache: kernels for a few images round differently.
         features = [
             ctx.network.features(ctx.inputs(remembered["images"][part])).float()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.learning.data.sampler import batches_per_epoch
+from core.learning.data.sampler import count_batches
 from core.learning.methods.method import Method, Stage
 from core.learning.optimizers.rollback import StageSteps
 from core.learning.training import rebalance
@@ -28,7 +28,7 @@ class Schedule:
     training: int
 
     @classmethod
-    def of(cls, ctx: Context, method: Method) -> Schedule:
+    def plan_schedule(cls, ctx: Context, method: Method) -> Schedule:
         """Return the schedule of recipe and method; `ctx.num_images` must be set for the training
         part."""
         recipe, training = ctx.recipe, method.plan_stages(ctx)
@@ -37,7 +37,7 @@ class Schedule:
         return cls(
             stages=stages,
             epochs=[stage.epochs or recipe.epochs for stage in stages],
-            per_epoch=batches_per_epoch(recipe.order, ctx.num_images, recipe.batch_size),
+            per_epoch=count_batches(recipe.order, ctx.num_images, recipe.batch_size),
             training=len(training),
         )
 
@@ -51,11 +51,11 @@ class Schedule:
         """Number of optimizer steps of all stages."""
         return self.per_epoch * self.total_epochs
 
-    def steps_before(self, stage: int) -> int:
+    def count_steps_before(self, stage: int) -> int:
         """Return the number of optimizer steps of the stages before this one."""
         return self.per_epoch * sum(self.epochs[:stage])
 
-    def training_steps(self, depth: int) -> list[StageSteps]:
+    def list_backbone_steps(self, depth: int) -> list[StageSteps]:
         """Return depth and steps of each stage that trains the backbone.
 
         Args:

@@ -80,7 +80,7 @@ class Validation:
         self._emit = emit
         self._test = test
 
-    def begin(self) -> None:
+    def validate_start(self) -> None:
         """Validate before the first step of a run, whose state may be deployed too.
 
         Not called again when a run resumes.
@@ -88,7 +88,7 @@ class Validation:
         for text in self._iter_warnings():
             self._ctx.warn(text)
         self.after_step(0, 0)
-        if self.total and not self.anytime and self._method.max_forecast() is not None:
+        if self.total and not self.anytime and self._method.get_max_forecast() is not None:
             self._validate_state(0, 0)  # a state that is always within the budget
 
     def after_step(self, step: int, epoch: int) -> None:
@@ -119,7 +119,7 @@ class Validation:
     def build_adp(self) -> Adp | None:
         """Return the curve and ADP-mean per task; None without `anytime`."""
         return (
-            Adp(curve=self.curve.points, mean=dict(self.curve.mean_by_task()))
+            Adp(curve=self.curve.points, mean=dict(self.curve.compute_task_means()))
             if self.anytime
             else None
         )
@@ -131,7 +131,7 @@ class Validation:
 
     # Snapshots.
 
-    def state(self) -> ValidationState:
+    def get_state(self) -> ValidationState:
         """Return the state that `resume` needs besides the tensors of the best state."""
         best = self.best
         return ValidationState(
@@ -139,7 +139,7 @@ class Validation:
             curve=self.curve.points,
         )
 
-    def resume(self, state: ValidationState, tensors: Mapping[str, Tensor]) -> None:
+    def restore_state(self, state: ValidationState, tensors: Mapping[str, Tensor]) -> None:
         """Continue from the state in a snapshot."""
         best = state.best
         self.best = Best(self.total, best.correct, best.step, best.epoch, dict(tensors))
@@ -196,7 +196,7 @@ class Validation:
 
     def _is_affordable(self) -> bool:
         """Return true if the forecast loss of earlier tasks is within the recipe's budget."""
-        budget = self._method.max_forecast()
+        budget = self._method.get_max_forecast()
         # A first task has no earlier ones to lose.
         if budget is None or self._ctx.first:
             return True
@@ -207,7 +207,7 @@ class Validation:
         """Add a checkpoint to the ADP curve, and emit it as a metric."""
 
         def measure_best() -> Accuracy:
-            with self._with_best_state():
+            with self._run_with_best_state():
                 return self._test()
 
         point = self.curve.add_checkpoint(
@@ -216,7 +216,7 @@ class Validation:
         self._emit_metric("adp", step, point.accuracy.get(str(self._ctx.task)), point)
 
     @contextmanager
-    def _with_best_state(self) -> Iterator[None]:
+    def _run_with_best_state(self) -> Iterator[None]:
         """Run the context with the best state, and restore the present one bit for bit."""
         network = self._ctx.network
         # Buffers too: BatchNorm's statistics belong to the weights.

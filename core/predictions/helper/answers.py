@@ -58,14 +58,16 @@ def answer_request(
         Refused: the request cannot be answered, or a file of the version is gone.
     """
     try:
-        version = networks.get(header["owner"], header["version_id"], manifest, header["parts"])
+        version = networks.load_version(
+            header["owner"], header["version_id"], manifest, header["parts"]
+        )
     except FileNotFoundError as error:  # deleted after the API had fetched it
         raise Refused("gone", f"A file of version {header['version']} is gone.") from error
     size, channels = version.image
     # A copy, since torch warns about arrays that cannot be written to.
     pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
     # Between two requests, since this process has a single thread.
-    networks.graphs.poll()
+    networks.graphs.adopt_finished_graph()
     engine = version.graph.engine
     items: list[bytes] = []
     batch, end = 1, time.monotonic() + header["turn_s"]
@@ -98,7 +100,7 @@ def _predict_as_json(
         probabilities = _predict_probabilities(graphs, version, header["task"], pixels, sure_from)
     except ValueError as error:
         raise Refused("invalid", str(error)) from error
-    classes = version.network.classes_of(header["task"])
+    classes = version.network.list_classes(header["task"])
     # Stable, so that equal probabilities keep the order of classes.
     best = (-probabilities).argsort(axis=1, kind="stable")[:, : header["top_k"]]
     for row, order in zip(probabilities, best, strict=True):
@@ -134,7 +136,9 @@ def _predict_probabilities(
 
     if version.graph.engine is not None:
         try:
-            return version.graph.engine.predict(pixels, task, predict_exactly, sure_from)
+            return version.graph.engine.predict_probabilities(
+                pixels, task, predict_exactly, sure_from
+            )
         # The network predicts the same, so a graph that fails costs no request.
         except ExportFailed as error:
             graphs.give_up(version.graph, str(error))

@@ -166,7 +166,7 @@ class GraphMaker:
         else:
             graph.engine, graph.trial = engine, None
 
-    def forget(self, graph: VersionGraph) -> None:
+    def drop_graph(self, graph: VersionGraph) -> None:
         """Drop the graph of a version that is no longer in memory."""
         graph.is_wanted, graph.sample = False, []
         if graph in self._waiting:
@@ -174,7 +174,7 @@ class GraphMaker:
         if self._making is not None and self._making.graph is graph:
             self._end_making()
 
-    def poll(self) -> None:
+    def adopt_finished_graph(self) -> None:
         """Adopt a finished graph of a version, and begin to make the next one."""
         making = self._making
         if making is not None and making.process.poll() is not None:
@@ -187,7 +187,7 @@ class GraphMaker:
         if self._making is None and self._waiting:
             self._start_making(self._waiting.popleft())
 
-    def close(self) -> None:
+    def end_process(self) -> None:
         """End the process, if one runs, and remove its files."""
         self._waiting.clear()
         self._end_making()

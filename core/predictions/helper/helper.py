@@ -33,7 +33,7 @@ def main(threads: int) -> None:
     try:
         serve_requests(sys.stdin.buffer, sink, graphs)
     finally:
-        graphs.close()
+        graphs.end_process()
 
 
 if __name__ == "__main__":

@@ -54,7 +54,9 @@ class Networks:
         self._kept: OrderedDict[str, Loaded] = OrderedDict()
         self._tensors: dict[str, dict[str, Tensor]] = {}
 
-    def get(self, owner: str, version_id: str, manifest: bytes, parts: Mapping[str, str]) -> Loaded:
+    def load_version(
+        self, owner: str, version_id: str, manifest: bytes, parts: Mapping[str, str]
+    ) -> Loaded:
         """Return a version by its id, and load it if it is not in memory.
 
         Args:
@@ -103,7 +105,7 @@ class Networks:
             id = next(
                 id for id, loaded in self._kept.items() if use_by_owner[loaded.owner] == largest
             )
-            self.graphs.forget(self._kept.pop(id).graph)
+            self.graphs.drop_graph(self._kept.pop(id).graph)
             # Files of the dropped version would otherwise stay in memory.
             used = {path for loaded in self._kept.values() for path in loaded.files}
             self._tensors = {
@@ -122,7 +124,7 @@ class Networks:
     def _share_tensors(self, network: Network, parts: Mapping[str, str]) -> None:
         """Let the network use tensors of its files that are already in memory."""
         tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
-        for part, names in network.part_names().items():
+        for part, names in network.list_part_names().items():
             if part not in parts:
                 continue
             shared = self._tensors.setdefault(parts[part], {})

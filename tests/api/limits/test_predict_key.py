@@ -35,7 +35,7 @@ PNG = {"Content-Type": "image/png"}
 class Answering:
     """Stands for the processes that decode and answer: says how many images came."""
 
-    async def predict(self, owner: str, question: Any, images: Any) -> bytes:
+    async def answer_question(self, owner: str, question: Any, images: Any) -> bytes:
         return b'{"version": %d, "images": %d}' % (question.version, len(images.body))
 
     def close(self) -> None:
@@ -376,7 +376,7 @@ def test_it_takes_nothing_of_its_owners_rate_and_half_of_its_places(
             ask(client, key).status_code == 429
             and "This key has 1 predictions" in ask(client, key).text
         )
-        place.leave()
+        place.release_place()
         assert not line.requests and not line.bytes and not line.key_requests and not line.key_bytes
         assert client.post(PREDICT, content=b"x" * 41, headers={**PNG, **key}).status_code == 413
         assert client.post(PREDICT, content=b"x" * 41, headers=PNG).status_code == 200

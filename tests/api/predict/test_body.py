@@ -95,8 +95,8 @@ def test_places_beyond_the_owners_are_refused_and_one_that_is_left_is_free_again
     places = [line.take_place("a") for _ in range(3)]
     with pytest.raises(TooManyRequests):
         line.take_place("a")
-    places[0].leave()
-    places[0].leave()
+    places[0].release_place()
+    places[0].release_place()
     line.take_place("a")
     line.take_place("b")
     assert line.requests == {"a": 3, "b": 1}

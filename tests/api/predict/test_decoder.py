@@ -99,7 +99,7 @@ def ask(
     channels: int,
     left_s: float = 20.0,
 ) -> Decoded:
-    return decoder.decode(Wanted(kind, body, 0, PREDICT_IMAGES, size, channels, left_s))
+    return decoder.decode_images(Wanted(kind, body, 0, PREDICT_IMAGES, size, channels, left_s))
 
 
 def unusable(decoded: Decoded) -> dict[int, str]:
@@ -184,7 +184,7 @@ def test_a_decoder_that_has_taken_its_time_pauses_after_an_image_and_goes_on_fro
             files = kind == "files"
             given = body[position:] if files else body
             wanted = Wanted(kind, given, 0 if files else position, 5, 8, 3, 20.0)
-            decoded = hasty.decode(wanted)
+            decoded = hasty.decode_images(wanted)
             assert len(decoded.images) == 1 and decoded.paused == (position < 4)
             found += decoded.images
     finally:

@@ -48,7 +48,9 @@ class Network:
     def ensure_running(self) -> None:
         self.pid = 1
 
-    def predict(self, header: bytes, manifest: bytes, pixels: Sequence[bytes]) -> Answered:
+    def predict_first_images(
+        self, header: bytes, manifest: bytes, pixels: Sequence[bytes]
+    ) -> Answered:
         self.asked.append(len(pixels))
         assert self.free.wait(60)
         if any(one.startswith(b"die") for one in pixels):
@@ -60,11 +62,11 @@ class Network:
             {"onnxruntime"},
         )
 
-    def end(self) -> None:
+    def end_process(self) -> None:
         self.pid = None
         self.ended += 1
 
-    close = end
+    close = end_process
 
 
 class Decoder:
@@ -73,16 +75,16 @@ class Decoder:
     def __init__(self) -> None:
         self.ended = 0
 
-    def decode(self, wanted: Wanted) -> Decoded:
+    def decode_images(self, wanted: Wanted) -> Decoded:
         found: list[bytes | str] = []
         for data in wanted.body:
             found.append("cut off" if bytes(data).startswith(b"cut") else bytes(data).ljust(PIXELS))
         return Decoded(len(wanted.body), found)
 
-    def end(self) -> None:
+    def end_process(self) -> None:
         self.ended += 1
 
-    close = end
+    close = end_process
 
 
 @pytest.fixture
@@ -171,7 +173,7 @@ def test_a_turn_is_of_one_owner_and_one_version_and_has_so_many_images(
 
         def ask(owner: str, version: str, *images: str) -> "asyncio.Task[bytes]":
             sent = Images("files", [image.encode() for image in images])
-            return asyncio.create_task(helper.predict(owner, question(version), sent))
+            return asyncio.create_task(helper.answer_question(owner, question(version), sent))
 
         first = ask("a", "one", "first")
         while not network.asked:
@@ -202,7 +204,7 @@ def test_helpers_end_after_ten_minutes_without_a_prediction_and_the_next_one_is_
         helper = Predictor(Settings(), network=network, decoders=decoders)  # type: ignore[arg-type]
 
         async def ask() -> list[str]:
-            return labels(await helper.predict("a", question(), Images("files", [b"x"])))
+            return labels(await helper.answer_question("a", question(), Images("files", [b"x"])))
 
         async def settle() -> None:
             for _ in range(50):

@@ -61,7 +61,7 @@ while True:
 class FakeDecoder:
     """Takes the bytes of each file for its pixels; a file that begins with "cut" cannot be used."""
 
-    def decode(self, wanted: Wanted) -> Decoded:
+    def decode_images(self, wanted: Wanted) -> Decoded:
         count = len(wanted.body)
         cut = [bytes(data).startswith(b"cut") for data in wanted.body]
         pixels = [bytes(data[:IMAGE_BYTES]).ljust(IMAGE_BYTES) for data in wanted.body]
@@ -268,7 +268,7 @@ def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
     assert refused.status_code == 429 and refused.headers["Retry-After"] == "1"
     assert "1 predictions under way" in refused.json()["detail"]
     assert send(client, url, b"a").status_code == 200
-    place.leave()
+    place.release_place()
 
 
 def test_a_full_line_is_a_503_that_says_when_to_come_back(client, url, fake):
@@ -277,7 +277,7 @@ def test_a_full_line_is_a_503_that_says_when_to_come_back(client, url, fake):
     place = line.take_place("somebody")
     answer = send(client, url, b"a")
     assert answer.status_code == 503 and answer.headers["Retry-After"] == "1"
-    place.leave()
+    place.release_place()
     assert send(client, url, b"a").status_code == 200
 
 

@@ -183,7 +183,9 @@ def test_redirect_falls_back_to_the_file_where_the_store_has_no_urls(client, url
 def test_redirect_leads_to_a_presigned_url_with_the_digest(client, url, monkeypatch):
     tag = client.head(url).headers["ETag"]
     store = client.app.state.store
-    monkeypatch.setattr(store, "presign", lambda key, s, h: f"https://s3/{key}?{s}", raising=False)
+    monkeypatch.setattr(
+        store, "make_download_url", lambda key, s, h: f"https://s3/{key}?{s}", raising=False
+    )
     answer = client.get(f"{url}?redirect=1", follow_redirects=False)
     digest = tag.strip('"')
     assert answer.status_code == 307
@@ -193,7 +195,9 @@ def test_redirect_leads_to_a_presigned_url_with_the_digest(client, url, monkeypa
 
 def test_head_and_a_client_that_has_the_file_are_answered_here(client, url, monkeypatch):
     tag = client.head(url).headers["ETag"]
-    monkeypatch.setattr(client.app.state.store, "presign", lambda *_: "https://s3/", raising=False)
+    monkeypatch.setattr(
+        client.app.state.store, "make_download_url", lambda *_: "https://s3/", raising=False
+    )
     asked = f"{url}?redirect=1"
     assert client.head(asked, follow_redirects=False).status_code == 200
     assert (
@@ -298,7 +302,7 @@ def test_buffers_are_in_no_download_and_cannot_be_fetched(client, model, publish
 def test_a_damaged_part_is_a_typed_500_and_no_export(client, model, publish):
     publish(model)
     sha256 = client.get(f"/v1/models/{model}/versions/1").json()["parts"][0]["sha256"]
-    path = client.app.state.store.local_path(f"blobs/{sha256[:2]}/{sha256}")
+    path = client.app.state.store.get_local_path(f"blobs/{sha256[:2]}/{sha256}")
     path.chmod(0o600)
     path.write_bytes(b"x" * path.stat().st_size)
     answer = client.get(f"/v1/models/{model}/versions/1/download")

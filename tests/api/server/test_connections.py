@@ -19,7 +19,7 @@ class Guest:
 
     is_idle = False
 
-    def gives_way(self) -> bool:
+    def abort_if_idle(self) -> bool:
         return self.is_idle
 
     def check_deadline(self, now: float) -> None:
@@ -52,7 +52,7 @@ def enter(
 ) -> list[Guest]:
     guests = [Guest() for _ in range(times)]
     for guest in guests:
-        all_.enter(guest, address, descriptor)
+        all_.register_connection(guest, address, descriptor)
     return guests
 
 
@@ -70,8 +70,8 @@ def test_one_address_may_have_so_many_and_another_still_comes_in(
 def test_a_place_that_is_given_back_can_be_taken(loop: asyncio.AbstractEventLoop) -> None:
     all_ = house(loop)
     guests = enter(all_, "192.0.2.1", 3)
-    all_.leave(guests[0])
-    all_.leave(guests[0])  # twice gives one place back
+    all_.remove_connection(guests[0])
+    all_.remove_connection(guests[0])  # twice gives one place back
     enter(all_, "192.0.2.1")
     with pytest.raises(TooManyConnections):
         enter(all_, "192.0.2.1")
@@ -148,7 +148,7 @@ def test_a_trusted_proxy_is_not_counted_but_the_clients_that_it_names_are(
 ) -> None:
     all_ = house(loop, proxies="10.0.0.0/8")
     guests = enter(all_, "10.0.0.1", 10)
-    assert all_.enter(Guest(), "10.0.0.2", 9)
+    assert all_.register_connection(Guest(), "10.0.0.2", 9)
     for _ in range(3):
         all_.count_address("203.0.113.7")
     with pytest.raises(TooManyConnections):
@@ -163,7 +163,7 @@ def test_whoever_is_no_trusted_proxy_is_counted_whatever_he_says(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
     all_ = house(loop, proxies="10.0.0.0/8")
-    assert not all_.enter(Guest(), "203.0.113.7", 9)
+    assert not all_.register_connection(Guest(), "203.0.113.7", 9)
 
 
 def test_the_last_descriptors_are_kept(loop: asyncio.AbstractEventLoop) -> None:
@@ -184,7 +184,7 @@ def test_few_descriptors_allow_few_connections(
 
 def test_the_refused_do_not_pile_up(loop: asyncio.AbstractEventLoop) -> None:
     all_ = house(loop)
-    stayed = [all_.may_stay(Guest()) for _ in range(connections.MAX_LEAVING + 5)]
+    stayed = [all_.can_stay(Guest()) for _ in range(connections.MAX_LEAVING + 5)]
     assert stayed.count(True) == connections.MAX_LEAVING
 
 
@@ -199,9 +199,9 @@ def test_what_is_due_is_looked_for_only_while_there_are_connections(
 
     all_ = Connections(Settings(head_s=0.04), loop)
     guest = Looked()
-    all_.enter(guest, "192.0.2.1", 9)
+    all_.register_connection(guest, "192.0.2.1", 9)
     loop.run_until_complete(asyncio.sleep(0.105))
     assert next(looks) == 10
-    all_.leave(guest)
+    all_.remove_connection(guest)
     loop.run_until_complete(asyncio.sleep(0.05))
     assert all_._timer is None

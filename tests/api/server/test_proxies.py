@@ -51,7 +51,7 @@ def test_the_nearest_hop_that_is_not_trusted_is_the_client(
 def test_trusted_are_the_named_addresses_and_networks_alone(
     trusted: str, address: str, is_trusted: bool
 ) -> None:
-    assert Proxies(trusted).trusts(address) is is_trusted
+    assert Proxies(trusted).is_trusted_proxy(address) is is_trusted
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_the_job_reads_the_batch_as_the_submit_was_asked_to(
     checked = client.post(f"{TASKS}?validate=only&{query}", content=levels(archive))
     assert checked.json()["classes"] == classes
     made = client.post(f"{TASKS}?validate=full&{query}", content=levels(archive))
-    worker.work(lambda: False)
+    worker.run_jobs(lambda: False)
     job = client.get(f"/v1/jobs/{made.json()['id']}").json()
     assert job["report"]["valid"] is True and job["report"]["classes"] == classes
     assert job["report"]["report"]["reading"] == {
@@ -88,7 +88,7 @@ def test_the_classes_that_the_model_knows_settle_it_for_its_job_too(
     assert made.status_code == 202, made.text
     with db.write() as session:  # what decided is kept with the batch: the model's batches may go
         session.query(Task).one().classes = {"other": 8}
-    worker.work(lambda: False)
+    worker.run_jobs(lambda: False)
     job = client.get(f"/v1/jobs/{made.json()['id']}").json()
     assert job["report"]["valid"] is True and job["report"]["classes"] == {"cat": 16, "dog": 8}
 

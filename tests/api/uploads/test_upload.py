@@ -308,7 +308,7 @@ def test_the_doorbell_rings_after_the_commit(
         assert client.app.state.database is not None  # type: ignore[attr-defined]
         rung.append(job_id)
 
-    monkeypatch.setattr(client.app.state.doorbell, "ring", ring)  # type: ignore[attr-defined]
+    monkeypatch.setattr(client.app.state.doorbell, "notify_workers", ring)  # type: ignore[attr-defined]
     job = client.post(TASKS, content=archive(a=2)).json()["job"]["id"]
     assert rung == [job]
 

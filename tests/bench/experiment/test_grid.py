@@ -78,7 +78,7 @@ def test_whatever_decides_a_run_changes_its_key(runs, monkeypatch):
             'classes_per_task = 2, '
                       "train_per_class = 12, test_per_class = 20 }]\n" + ONE),
     }  # fmt: skip
-    monkeypatch.setattr(grid, "code_version", lambda: "other")
+    monkeypatch.setattr(grid, "compute_code_version", lambda: "other")
     changed["code"] = runs(ONE)
     keys = {name: other[0].key for name, other in changed.items()}
     assert len({run.key, *keys.values()}) == 1 + len(keys), keys

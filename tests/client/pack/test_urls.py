@@ -139,7 +139,7 @@ def test_a_hostile_line_is_left_out_and_listed(
 def test_an_answer_that_drips_ends_at_the_deadline(photos: Photos) -> None:
     photos.pages["/x.png"] = Page(dripping)
     with pytest.raises(Unfetchable, match=r"gives no whole answer within 0\.5 s"):
-        Fetcher(allow_private=True, seconds=0.5).get(f"{photos.url}/x.png", 1 << 20)
+        Fetcher(allow_private=True, seconds=0.5).fetch_start(f"{photos.url}/x.png", 1 << 20)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,9 @@ def test_a_name_is_resolved_once_a_request_and_that_address_dialled(
         asked.append(host)
         return ["127.0.0.1"]
 
-    head = Fetcher(allow_private=True, resolve=rebinding).head(f"https://photos.test:{port}/0.png")
+    head = Fetcher(allow_private=True, resolve=rebinding).fetch_size(
+        f"https://photos.test:{port}/0.png"
+    )
     assert head.size == len(png("0")) and asked == ["photos.test"]
 
 

@@ -19,11 +19,11 @@ from core.bases.base_advice import (
     refuse_pickle,
 )
 from core.errors import BaseInvalid
-from core.learning.networks import ImageSpec, backbone, expected_base, get_architectures
+from core.learning.networks import ImageSpec, backbone, describe_expected_base, get_architectures
 
 
 def shapes(architecture: dict, image: dict) -> Shapes:
-    found = expected_base(architecture, ImageSpec.from_field(image))
+    found = describe_expected_base(architecture, ImageSpec.from_field(image))
     return {name: entry["shape"] for name, entry in found["tensors"].items()}
 
 

@@ -70,7 +70,7 @@ def test_an_idle_connection_that_fell_silent_is_found_out(relay: FaultProxy, rel
         hasten(connection)
     relay.fault("silent")
     with pytest.raises(OperationalError) as error:
-        db.check()
+        db.check_connection()
     assert is_outage(error.value)
     db.close()
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 def with_reads(database: Database, use: Callable[[PollingReads], Awaitable[T]]) -> T:
     async def run() -> T:
         reads = PollingReads(database.url)
-        await reads.start()
+        await reads.prepare_reads()
         try:
             return await use(reads)
         finally:
@@ -124,12 +124,12 @@ def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: 
             for types in asked:
                 expected = [event.id for event in of if types is None or event.type in types]
                 for after, limit in ((0, 100), (0, 3), (of[20].id, 5), (of[-1].id, 5)):
-                    found = await reads.owner_events(about, after, limit, types)
+                    found = await reads.read_owner_events(about, after, limit, types)
                     assert [row.id for row in found] == [id_ for id_ in expected if id_ > after][
                         :limit
                     ]
-            assert await reads.newest_owner_event(about) == of[-1].id
-        assert await reads.newest_owner_event(About(owner_id="nobody")) == 0
+            assert await reads.read_newest_owner_event(about) == of[-1].id
+        assert await reads.read_newest_owner_event(About(owner_id="nobody")) == 0
 
     with_reads(database, use)
 
@@ -174,7 +174,7 @@ def test_nothing_can_be_written_through_the_read_connection(
 
     async def use(reads: PollingReads) -> None:
         with pytest.raises(Unavailable):
-            await reads._reader.fetch("DELETE FROM jobs", ())
+            await reads._reader.fetch_rows("DELETE FROM jobs", ())
 
     with_reads(filled, use)
 

@@ -82,7 +82,7 @@ def test_a_database_in_memory_is_refused() -> None:
 def test_a_server_that_is_away_is_an_outage() -> None:
     db = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
     with pytest.raises(Exception, match="refused") as error:
-        db.check()
+        db.check_connection()
     assert is_outage(error.value)
 
 
@@ -100,7 +100,7 @@ def test_a_file_that_cannot_be_opened_is_an_outage(tmp_path: Path) -> None:
     db = Database(f"sqlite:///{tmp_path}/sub/database")
     (tmp_path / "sub" / "database").mkdir()
     with pytest.raises(DBAPIError) as error:
-        db.check()
+        db.check_connection()
     assert is_outage(error.value)
 
 
@@ -111,7 +111,7 @@ def test_first_connections_at_the_same_moment_wait_for_each_other(tmp_path: Path
         database = Database(url)
         together.wait()
         try:
-            database.check()
+            database.check_connection()
         except OperationalError as error:
             refused.append(error)
         database.close()

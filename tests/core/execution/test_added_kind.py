@@ -39,7 +39,7 @@ module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 KINDS["rehash"] = module.REHASH
 FolderStore.read = lambda *given: time.sleep(600)  # until it is killed
-Worker(Settings(), ring=lambda _job: None).work(lambda: False)
+Worker(Settings(), ring=lambda _job: None).run_jobs(lambda: False)
 """
 
 
@@ -83,7 +83,7 @@ def until(true: Callable[[], object], seconds: float = 60.0) -> None:
 
 def test_it_is_claimed_runs_and_reports(desk: Any, added: ModuleType, worker: Make) -> None:
     job = job_of(desk)
-    assert worker().work(lambda: False) == 1
+    assert worker().run_jobs(lambda: False) == 1
     row = desk.job(job)
     assert (row.state, row.error, row.report) == ("succeeded", None, {"parts": 2, "damaged": []})
     lines = desk.messages(job)
@@ -113,7 +113,7 @@ def test_it_is_stopped_as_asked(
         return read(*given)
 
     monkeypatch.setattr(one.store, "read", ask)
-    one.work(lambda: False)
+    one.run_jobs(lambda: False)
     assert desk.state(job) is ended
     assert desk.job(job).report is None
 
@@ -123,7 +123,7 @@ def test_what_its_code_does_wrong_fails_the_job_and_not_the_worker(
 ) -> None:
     job, one = job_of(desk), worker()
     monkeypatch.setattr(one.store, "read", lambda *_: 1 / 0)
-    assert one.work(lambda: False) == 1
+    assert one.run_jobs(lambda: False) == 1
     assert (desk.state(job), desk.job(job).error["kind"]) == (State.FAILED, "code")
 
 
@@ -131,7 +131,7 @@ def test_it_fails_when_it_runs_longer_than_its_kind_may(
     desk: Any, added: ModuleType, worker: Make
 ) -> None:
     job = job_of(desk)
-    worker(max_job_s=1e-6).work(lambda: False)
+    worker(max_job_s=1e-6).run_jobs(lambda: False)
     assert (desk.state(job), desk.job(job).error["kind"]) == (State.FAILED, "time")
 
 
@@ -142,7 +142,7 @@ def test_an_ending_worker_gives_it_back_without_a_strike(
     stop: list[bool] = []
     read = one.store.read
     monkeypatch.setattr(one.store, "read", lambda *given: (stop.append(True), read(*given))[1])
-    one.work(lambda: bool(stop))
+    one.run_jobs(lambda: bool(stop))
     assert (desk.state(job), desk.job(job).strikes) == (State.QUEUED, 0)
 
 
@@ -164,6 +164,6 @@ def test_it_is_run_again_after_its_worker_was_killed(
     desk.set(job, lease_until=1.0)
     assert claims.reap_expired_jobs(desk.db) == [job]
     assert (desk.state(job), desk.job(job).strikes) == (State.QUEUED, 1)
-    worker().work(lambda: False)
+    worker().run_jobs(lambda: False)
     row = desk.job(job)
     assert (row.state, row.attempt, row.report) == ("succeeded", 2, {"parts": 2, "damaged": []})

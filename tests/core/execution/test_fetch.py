@@ -74,10 +74,10 @@ def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
     with monkeypatch.context() as dying:
         dying.setattr(fetch, "hit_failpoint", die)
         with pytest.raises(Died):
-            worker().work(lambda: False)
+            worker().run_jobs(lambda: False)
     desk.set(job, lease_until=1.0)
     assert claims.reap_expired_jobs(desk.db) == [job]
-    assert worker().work(lambda: False) == 1
+    assert worker().run_jobs(lambda: False) == 1
     assert desk.state(job) is State.SUCCEEDED
     (version,) = desk.all(Version, model_id=model)
     assert (version.number, version.manifest.base.sha256) == (0, digest())
@@ -101,7 +101,7 @@ def test_a_batch_is_claimed_only_when_version_0_is_there(
     assert desk.claim().job_id == job
     assert claims.claim_job(desk.db, "w2", 60.0) is None
     desk.set(job, state="queued", fence=None, worker=None, lease_until=None)
-    worker().work(lambda: desk.state(job) is State.SUCCEEDED)
+    worker().run_jobs(lambda: desk.state(job) is State.SUCCEEDED)
     assert desk.claim().job_id == task
 
 
@@ -154,7 +154,7 @@ def test_weights_of_another_architecture_are_refused_with_what_can_be_done(
 ) -> None:
     path = by_hand(desk, weights("test_vit.r160_in1k"))
     _, job = begun(desk)
-    worker().work(lambda: False)
+    worker().run_jobs(lambda: False)
     said = refusal(desk, job)
     assert said.startswith(f"What was brought does not fit {NAME}: ")
     assert f"/v1/jobs/{job}/retry" in said and path.exists()
@@ -165,7 +165,7 @@ def test_where_the_hub_is_off_a_job_says_what_to_copy_where(
     desk: Any, worker: Callable[..., Worker]
 ) -> None:
     _, job = begun(desk)
-    worker().work(lambda: False)
+    worker().run_jobs(lambda: False)
     assert desk.job(job).error["kind"] == "weights"
     said = refusal(desk, job)
     assert said.startswith("PERENNIAL_HUB is off where the worker runs. Put model.safetensors of")
@@ -177,10 +177,10 @@ def test_an_owner_without_room_gets_no_weights_and_once_they_are_there_they_coun
 ) -> None:
     by_hand(desk, weights())
     _, job = begun(desk)
-    worker(max_owner_bytes=len(weights()) - 1).work(lambda: False)
+    worker(max_owner_bytes=len(weights()) - 1).run_jobs(lambda: False)
     assert "bytes that one owner may store" in refusal(desk, job)
     desk.act(job, Action.RETRY)
-    worker(max_owner_bytes=len(weights())).work(lambda: False)
+    worker(max_owner_bytes=len(weights())).run_jobs(lambda: False)
     assert desk.state(job) is State.SUCCEEDED
     (owner,) = desk.all(Owner, id=desk.owner)
     assert owner.bytes == len(weights())
@@ -199,7 +199,7 @@ def test_a_cancelled_job_makes_no_version_though_its_weights_are_stored(
             desk.act(job, Action.CANCEL)
 
     monkeypatch.setattr(fetch, "hit_failpoint", cancel)
-    worker().work(lambda: False)
+    worker().run_jobs(lambda: False)
     assert desk.state(job) is State.CANCELLED
     assert desk.all(Version, model_id=model) == []
     assert desk.all(Model, id=model)[0].base_job == job
@@ -210,11 +210,11 @@ def test_weights_are_named_like_an_upload_and_gone_with_the_last_model(
 ) -> None:
     by_hand(desk, weights())
     model, _ = begun(desk)
-    worker().work(lambda: False)
+    worker().run_jobs(lambda: False)
     with desk.db.read() as session:
         assert references.find_used_digests(session, [digest()]) == {digest()}
     model_deletion.delete_model(desk.db, desk.store, desk.blobs, desk.actor, model)
     assert desk.keys("blobs/") == []
     _, job = begun(desk, "again")
-    worker().work(lambda: False)
+    worker().run_jobs(lambda: False)
     assert desk.state(job) is State.SUCCEEDED

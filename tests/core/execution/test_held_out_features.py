@@ -74,7 +74,7 @@ def test_of_another_backbone_other_images_or_damaged_bytes_there_are_no_features
     elif change == "images":
         desk.change(Task, desk.task_of(model, 1).id, held_out_sha256=desk.blob("decoded otherwise"))
     elif change == "mark":
-        Marks(desk.db).add(desk.blobs.make_key(digest))
+        Marks(desk.db).mark_damaged(desk.blobs.make_key(digest))
     else:
         desk.store.put_bytes(desk.blobs.make_key(digest), b"rot")
     first = spec_of(desk, model)[0]

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from core.contract.architecture import Image as ModelImage
 from core.contract.architecture import Normalisation
 from core.contract.manifest import Manifest
-from core.export.card_code import image_code
+from core.export.card_code import build_image_code
 from core.export.format import PartFile, Version
 from core.export.formats.safetensors_zip import SafetensorsZip
 from core.export.image_reader import build_reader_files
@@ -32,7 +32,7 @@ from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.networks.prompts import PromptedNetwork
 from core.learning.precision import Inputs
-from core.learning.torchvision_import import torchvision_models
+from core.learning.torchvision_import import import_torchvision_models
 from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()
@@ -74,7 +74,7 @@ def exported(
         "normalise": NORMALISE,
         "classes": network.classes,
         "heads": [{"task": t, "classes": c} for t, c in network.head_classes.items()],
-        "network": network.describe(),
+        "network": network.describe_for_manifest(),
         "method": method or {"name": "finetune", "hyper": {}, "state": {}},
         "parts": [
             {"name": part, "type": part.partition(".")[0], "sha256": "0", "bytes": 1}
@@ -150,7 +150,7 @@ def case(architecture: dict[str, Any], size: int, *more: str, campaign: bool = F
 def test_the_cards_loading_code_gives_the_same_logits(
     tmp_path, monkeypatch, architecture, size, scenario
 ):
-    torchvision_models()  # importable beside a CPU build of torch
+    import_torchvision_models()  # importable beside a CPU build of torch
     network = built(architecture, size, scenario)
     scope = loaded(exported(tmp_path, network, architecture, size), tmp_path, monkeypatch)
     pixels = torch.randint(
@@ -187,7 +187,7 @@ def test_the_cards_code_answers_with_the_nearest_class_mean(tmp_path, monkeypatc
     )
     with torch.inference_mode():
         theirs = scope["network"](scope["normalise"](pixels), task).softmax(1)
-    classes = network.classes_of(task)
+    classes = network.list_classes(task)
     assert [classes[i] for i in theirs.argmax(1)] == labels
     assert torch.allclose(theirs, torch.from_numpy(probabilities), atol=1e-6)
     assert labels != predicting.predict_images(network, pixels.numpy(), task, PIXELS)[0]
@@ -231,13 +231,13 @@ def test_the_cards_code_answers_with_a_classifier_in_closed_form(
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("scenario", ["class", "task"])
 def test_the_cards_code_puts_prompts_in(tmp_path, monkeypatch, scenario, deep):
-    torchvision_models()
+    import_torchvision_models()
     architecture = {"name": "vit", "layers": 2, "hidden": 48, "heads": 4, "mlp": 64}
     network = PromptedNetwork(
         built(architecture, 16, scenario), 3, deep, () if scenario == "task" else None
     )
     for task, name in ((1, "cat"), (2, "emu")):
-        network.grow(task, [name], "default", torch.manual_seed(task))
+        network.add_task_classes(task, [name], "default", torch.manual_seed(task))
     scope = loaded(exported(tmp_path, network.eval(), architecture, 16), tmp_path, monkeypatch)
     x = torch.randn(2, 3, 16, 16)
     task = 2 if scenario == "task" else None
@@ -296,7 +296,7 @@ LINEARISED = [
 def test_the_cards_code_expands_a_linearised_network(
     tmp_path, monkeypatch, architecture, size, scenario, head_mode
 ):
-    torchvision_models()
+    import_torchvision_models()
     network = linearised(architecture, size, scenario, head_mode)
     scope = loaded(exported(tmp_path, network, architecture, size), tmp_path, monkeypatch)
     x = torch.randn(3, 3, size, size, generator=torch.manual_seed(1))
@@ -325,7 +325,7 @@ def test_the_cards_code_reads_a_network_that_is_linearised_when_its_task_ends(
     ("name", "size"), [("convnext_tiny", 32), ("resnet50", 32), ("resnet18", 96)]
 )
 def test_large_families_are_expanded_as_well(tmp_path, monkeypatch, name, size):
-    torchvision_models()
+    import_torchvision_models()
     network = linearised({"name": name}, size, "class", "bilinear")
     scope = loaded(exported(tmp_path, network, {"name": name}, size), tmp_path, monkeypatch)
     x = torch.randn(2, 3, size, size)
@@ -339,7 +339,7 @@ def test_large_families_are_expanded_as_well(tmp_path, monkeypatch, name, size):
     ("name", "size"), [("convnext_tiny", 32), ("resnet18", 96), ("vit_b_16", 64)]
 )
 def test_large_families_load_as_well(tmp_path, monkeypatch, name, size):
-    torchvision_models()
+    import_torchvision_models()
     network = built({"name": name}, size)
     scope = loaded(exported(tmp_path, network, {"name": name}, size), tmp_path, monkeypatch)
     x = torch.randn(2, 3, size, size)
@@ -392,11 +392,13 @@ def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(
     ids=["dne", "der-net-resnet20", "der-net-resnet18", "der-net-mlp"],
 )
 def test_the_cards_code_puts_experts_in_a_chain(tmp_path, monkeypatch, family, architecture):
-    torchvision_models()
+    import_torchvision_models()
     network = family(built(architecture, 16))
     for task, size in ((2, 2), (3, 1)):
         network.schedule_expert(size)
-        network.grow(task, [f"new {task}"], "default", torch.Generator().manual_seed(task))
+        network.add_task_classes(
+            task, [f"new {task}"], "default", torch.Generator().manual_seed(task)
+        )
     network.auxiliary = None
     g = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -486,7 +488,7 @@ def test_the_weights_carry_no_metadata_and_the_configuration_names_the_classes(t
 def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_classifier(
     tmp_path, monkeypatch
 ):
-    torchvision_models()
+    import_torchvision_models()
     network = built({"name": "resnet18"}, 32)
     base = {
         k.removeprefix("backbone."): v.clone() for k, v in network.backbone.state_dict().items()
@@ -513,7 +515,7 @@ def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_clas
 
 @pytest.mark.parametrize("size", [160, 96])
 def test_the_card_of_a_network_of_timm_gives_the_same_logits(tmp_path, monkeypatch, size):
-    torchvision_models()
+    import_torchvision_models()
     architecture = {"name": "timm", "model": "test_vit.r160_in1k"}
     network = built(architecture, size)
     scope = loaded(exported(tmp_path, network, architecture, size), tmp_path, monkeypatch)
@@ -538,13 +540,13 @@ def test_the_card_reads_images_with_nothing_left_open(tmp_path):
     network = built({"name": "small-cnn"}, 32)
     with zipfile.ZipFile(exported(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
         text = file.read("README.md").decode()
-    assert image_code(ModelImage(size=32, channels=3)) in text and not re.search(
+    assert build_image_code(ModelImage(size=32, channels=3)) in text and not re.search(
         r"\{(task|classes|small)\}", text
     )
 
 
 def test_the_files_that_cards_are_made_of_are_modules_that_run(tmp_path, monkeypatch):
-    torchvision_models()
+    import_torchvision_models()
     network = built({"name": "mlp", "hidden": [4]}, 8)
     with zipfile.ZipFile(exported(tmp_path, network, {"name": "mlp", "hidden": [4]}, 8)) as file:
         for name in ("model.safetensors", "config.json"):

@@ -9,13 +9,13 @@ from safetensors.numpy import save_file
 
 from core.ingest.answers import open_answers, open_ranked_answers
 from core.learning.evaluation import stored_predictions
-from core.learning.problems.class_answers import Answers, find_running_maxima, smallest_integers
+from core.learning.problems.class_answers import Answers, choose_integer_type, find_running_maxima
 from core.learning.problems.classification import CLASSIFICATION
 
 
 def write_answers(folder: Path, scores: torch.Tensor) -> Path:
     """Write the file of a version that gives these scores [N, C]."""
-    integers = smallest_integers(scores.shape[1])
+    integers = choose_integer_type(scores.shape[1])
     leaders, counts = find_running_maxima(scores)
     rows = scores.argmax(1).int().clone()
     answers = Answers(

@@ -409,13 +409,13 @@ def test_what_decoders_of_images_print_is_kept_nowhere(
     take: Take, poisonable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed = []
-    close = pool.Pool.close
+    close = pool.Pool.kill_decoders
 
     def look(self: pool.Pool) -> None:
         printed.append((self.folder / "decoder-errors").stat().st_size)
         close(self)
 
-    monkeypatch.setattr(pool.Pool, "close", look)
+    monkeypatch.setattr(pool.Pool, "kill_decoders", look)
     take(mixed({"cat/loud.png": png(5) + b"SAYS"}))
     assert printed == [0]
 
@@ -473,7 +473,7 @@ def test_secrets_do_not_reach_the_decoder(monkeypatch: pytest.MonkeyPatch, tmp_p
         )
         assert "PERENNIAL_STORE_SECRET_KEY" not in child.environ()
     finally:
-        workers.close()
+        workers.kill_decoders()
 
 
 def test_an_image_file_beyond_the_size_limit_is_a_row(take: Take) -> None:

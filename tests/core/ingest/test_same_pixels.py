@@ -22,7 +22,7 @@ from core.contract.manifest import Manifest
 from core.database.tables import Model
 from core.execution.validate import Archive, decode_batch, fetch_archive
 from core.export import onnx_card
-from core.export.card_code import image_code
+from core.export.card_code import build_image_code
 from core.export.format import Version
 from core.export.formats.onnx_zip import OnnxZip
 from core.export.formats.safetensors_zip import SafetensorsZip
@@ -86,7 +86,7 @@ def test_a_prediction_has_these_pixels(right: np.ndarray) -> None:
     decoder = ImageDecoder(Settings(predict_turn_s=60))
     try:
         bodies = [kind.data for kind in GOOD]
-        found = decoder.decode(
+        found = decoder.decode_images(
             Wanted("files", bodies, 0, len(bodies), SIDE, 3, 60.0, decoding=LATEST)
         ).images
     finally:
@@ -120,7 +120,7 @@ def saved(kind: Kind, folder: Path) -> Path:
 
 def test_a_card_has_these_pixels(right: np.ndarray, unpacked: Path) -> None:
     scope: dict[str, Any] = {"torch": torch, "config": {"image": IMAGE}}
-    exec(compile(image_code(ImageSpec.from_json(IMAGE)), "README.md", "exec"), scope)
+    exec(compile(build_image_code(ImageSpec.from_json(IMAGE)), "README.md", "exec"), scope)
     found = [scope["read"](saved(kind, unpacked)).numpy() for kind in GOOD]
     assert np.array_equal(np.stack(found), right)
 
@@ -168,11 +168,13 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     try:
         bodies = [kind.data for kind in OF_PHONES]
         wanted = Wanted("files", bodies, 0, len(bodies), SIDE, 3, 60.0, decoding=image.decoding)
-        assert decoder.decode(wanted).images == [one.tobytes() for one in before], "a prediction"
+        assert decoder.decode_images(wanted).images == [one.tobytes() for one in before], (
+            "a prediction"
+        )
     finally:
         decoder.close()
     scope: dict[str, Any] = {"torch": torch, "config": {"image": BEFORE}}
-    exec(compile(image_code(image), "README.md", "exec"), scope)
+    exec(compile(build_image_code(image), "README.md", "exec"), scope)
     reads, _, _ = onnx_card.build_code(image).partition("with open(")
     for kind, right in zip(OF_PHONES, before, strict=True):
         photo = saved(kind, unpacked)
@@ -223,7 +225,7 @@ def test_downloads_of_both_formats_hold_the_reader_and_clients_unpack_them(tmp_p
             form.write(path, Version(manifest, [], build_catalogue(), made))
             with open_package(path) as package:
                 assert {name for name in package.names if name.endswith(".py")} == reads
-                assert json.loads(package.read("config.json"))["image"] == image
+                assert json.loads(package.read_file("config.json"))["image"] == image
                 assert (
-                    "from image_file import read_array" in package.read("README.md").decode()
+                    "from image_file import read_array" in package.read_file("README.md").decode()
                 ) == bool(reads)

@@ -16,7 +16,7 @@ from core.ingest.layout import Reading
 from core.ingest.limits import Limits
 from core.ingest.readers.zip import scan_zip
 from core.ingest.rules.entries import ReadingOptions
-from core.ingest.zip_names import likely_encoding
+from core.ingest.zip_names import choose_likely_encoding
 
 Look = Callable[..., Directory]
 CHINESE = ["猫/照片 1.jpg", "狗/2.jpg", "苹果/1.jpg", "向日葵/1.jpg", "图片/膜/1.jpg"]
@@ -50,7 +50,7 @@ FRENCH = ["été/1.jpg", "garçon/1.jpg", "Noël/1.jpg", "forêt/chêne.jpg"]
     ],
 )
 def test_an_encoding_is_found_by_the_letters_that_it_gives(names: list[str], encoding: str) -> None:
-    assert likely_encoding(name.encode(encoding) for name in names) == encoding
+    assert choose_likely_encoding(name.encode(encoding) for name in names) == encoding
 
 
 def zip_of(names: list[bytes], flags: int = 0, extra: bytes = b"") -> bytes:

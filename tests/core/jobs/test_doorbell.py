@@ -84,7 +84,7 @@ def test_a_ring_under_a_broker_leaves_its_time_and_a_message_that_carries_no_wor
     bell = Doorbell(settings(tmp_path, redis_url), db)
     client = redis.Redis.from_url(redis_url)
     before = client.llen(doorbell.QUEUE)
-    bell.ring(JOB)
+    bell.notify_workers(JOB)
     assert within_limit(lambda: rung_at(db) is not None)
     assert client.llen(doorbell.QUEUE) == before + 1
     assert bell.get_broker_status() == "up"
@@ -101,7 +101,7 @@ def test_a_silent_broker_does_not_delay_a_ring(
 ) -> None:
     bell = Doorbell(settings(tmp_path, silent_broker), db)
     for _ in range(20):
-        bell.ring(JOB)
+        bell.notify_workers(JOB)
     assert bell._rings.qsize() >= 18  # they wait: the thread has taken one, at most two
     assert bell.get_broker_status() == "down"
     assert rung_at(db) is None
@@ -111,7 +111,7 @@ def test_a_silent_broker_does_not_delay_a_ring(
 def test_a_refusing_broker_is_down_and_the_job_not_rung(db: Database, tmp_path: Path) -> None:
     port = free_port()
     bell = Doorbell(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
-    bell.ring(JOB)
+    bell.notify_workers(JOB)
     assert bell.get_broker_status() == "down"
     assert rung_at(db) is None
     bell.close()
@@ -140,7 +140,7 @@ def test_the_broker_is_up_again_after_an_outage(
     )
     try:
         assert within_limit(lambda: bell.get_broker_status() == "up")
-        bell.ring(JOB)
+        bell.notify_workers(JOB)
         assert within_limit(lambda: rung_at(db) is not None)
     finally:
         bell.close()
@@ -154,13 +154,13 @@ def test_without_a_broker_the_status_is_none_and_a_ring_wakes_the_listener(
     bell = Doorbell(settings(tmp_path), db)
     with doorbell.open_listener(tmp_path) as listener:
         assert listener is not None
-        bell.ring(JOB)
+        bell.notify_workers(JOB)
         assert listener.recv(16)
     assert bell.get_broker_status() == "none"
 
 
 def test_without_a_listener_a_ring_is_silent(db: Database, tmp_path: Path) -> None:
-    Doorbell(settings(tmp_path), db).ring(JOB)
+    Doorbell(settings(tmp_path), db).notify_workers(JOB)
     assert doorbell.wake_worker(tmp_path) is False
 
 

@@ -23,21 +23,23 @@ def test_an_answer_is_encoded_again_when_the_job_or_what_is_beside_it_changes() 
         (again, Aside()),
         (again, Aside(outcome="rejected")),
     ):
-        assert answers.encode(row, aside, build_etag(row, aside)) == encode_job(row, aside)
+        assert answers.encode_cached(row, aside, build_etag(row, aside)) == encode_job(row, aside)
 
 
 def test_an_answer_that_has_not_changed_is_not_encoded_again() -> None:
     answers = EncodedJobs()
     tag = build_etag(ROW, Aside())
-    assert answers.encode(ROW, Aside(), tag) is answers.encode(ROW, Aside(), tag)
+    assert answers.encode_cached(ROW, Aside(), tag) is answers.encode_cached(ROW, Aside(), tag)
 
 
 def test_answers_about_many_or_large_jobs_are_not_all_remembered() -> None:
     answers = EncodedJobs()
     large = replace(ROW, warnings=["w" * EncodedJobs.MOST_BYTES])
-    first, second = (answers.encode(large, Aside(), build_etag(large, Aside())) for _ in range(2))
+    first, second = (
+        answers.encode_cached(large, Aside(), build_etag(large, Aside())) for _ in range(2)
+    )
     assert first == second and first is not second
     for number in range(EncodedJobs.MOST + 1):
         row = replace(ROW, id=f"job_{number}")
-        answers.encode(row, Aside(), build_etag(row, Aside()))
+        answers.encode_cached(row, Aside(), build_etag(row, Aside()))
     assert len(answers._known) <= EncodedJobs.MOST and "job_0" not in answers._known

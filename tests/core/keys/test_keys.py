@@ -73,7 +73,7 @@ def holder(database) -> Actor:
 )
 def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, holder, ended):
     store = FolderStore(tmp_path / "store")
-    store.prepare()
+    store.create_root()
     begun = uploads.create_upload(database, holder, NewUpload(4), TERMS)[0]["id"]
     writing = uploads.begin_writing(database, holder, begun, 0)
     (tmp_path / "piece").write_bytes(b"abcd")

@@ -30,7 +30,7 @@ class Dummy(Method):
     neutral = DummyHyper(strength=0.0)
     regularisers = ("penalty",)
 
-    def penalty_grads(self, ctx):
+    def add_penalty_gradients(self, ctx):
         if self.hyper.strength == 0:
             return
         noise = torch.rand((), generator=self.state["own"].get_generator("noise", 3))
@@ -42,7 +42,7 @@ class Dummy(Method):
                     self.hyper.strength * noise * (parameter.detach()[:rows] - anchor)
                 )
 
-    def penalty(self, ctx):
+    def compute_penalty(self, ctx):
         held = self.state["own"].tensors
         return sum(
             float((p.detach()[: held[n].shape[0]] - held[n]).square().sum())

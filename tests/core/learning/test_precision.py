@@ -34,9 +34,11 @@ def losses(network: Network, x: torch.Tensor, y: torch.Tensor, task: int | None)
 
 
 PATHS: dict[str, Callable[[Network], object]] = {
-    "answers on a task": lambda n: evaluate.answers_on_task(n, known(), 1, Network.forward, INPUTS),
-    "logits on a task": lambda n: evaluate.logits_on_task(n, known(), 1, Network.forward, INPUTS),
-    "mean loss": lambda n: evaluate.mean_loss(n, known(), 1, losses, INPUTS),
+    "answers on a task": lambda n: evaluate.predict_task(n, known(), 1, Network.forward, INPUTS),
+    "logits on a task": lambda n: evaluate.compute_task_logits(
+        n, known(), 1, Network.forward, INPUTS
+    ),
+    "mean loss": lambda n: evaluate.compute_mean_loss(n, known(), 1, losses, INPUTS),
     "validation": lambda n: evaluate.score_images(
         n, evaluate.HeldBack(known().images, known().labels), None, Network.forward, INPUTS
     ),

@@ -8,7 +8,7 @@ from core.contract.features import FeatureCount
 from core.contract.gate import GateCheck
 from core.contract.losses import ClassLoss, LossCount, Losses
 from core.lineage.checks import ALL_OFF, CHECKS, NEW_GATE, check_losses, describe_visible_losses
-from core.statistics.power import find_visible
+from core.statistics.power import find_detectable_loss
 
 PICTURE = {"task": 1, "index": 7, "label": "cat", "before": "cat", "now": "hat"}
 
@@ -237,7 +237,7 @@ def test_the_words_say_what_the_images_could_have_shown() -> None:
         "With 100 held-out images of earlier tasks, a loss below 19 points may go unseen; "
         "210 more bring that to 10."
     )
-    few = {**losses(), "visible": vars(find_visible(5, 0.02))}
+    few = {**losses(), "visible": vars(find_detectable_loss(5, 0.02))}
     detail = describe_visible_losses(NEW_GATE, few)["detail"]  # type: ignore[arg-type, index]
     assert detail.startswith(
         "With 5 held-out images of earlier tasks, no loss can be told from chance; with "

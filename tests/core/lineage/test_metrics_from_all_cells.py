@@ -228,7 +228,7 @@ def slowly(
             }
             for n in learned
         ],
-        "accuracy_matrix": matrix.accuracy_matrix(rows, learned, cells),
+        "accuracy_matrix": matrix.build_accuracy_matrix(rows, learned, cells),
         "summary": {
             **matrix.compute_figures(
                 matrix.Stages(rows, cells, version, model.scenario), per_class=per_class
@@ -264,7 +264,7 @@ def of_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     means = [(manifest.get("adp") or {}).get("mean") for manifest in along[1:]]
     return {
         "calibration": along[-1].get("calibration"),
-        "fwt_probe": matrix.mean_defined(forward(manifest.get("knn_probe")) for manifest in along[1:]),
+        "fwt_probe": matrix.average_defined(forward(manifest.get("knn_probe")) for manifest in along[1:]),
         "regression_rate": lost,
         "improvement_rate": gained,
         "update_norm": each("update_norm", "backbone"),

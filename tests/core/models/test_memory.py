@@ -31,7 +31,7 @@ class Desk:
     def __init__(self, db: Database, folder: Path) -> None:
         self.db = db
         self.store = FolderStore(folder / "store")
-        self.store.prepare()
+        self.store.create_root()
         self.blobs = Blobs(self.store, folder / "cache")
         self._folder = folder
         self.actor = Actor(new_id("own"), None, "write")

@@ -41,7 +41,7 @@ class RemoteStore(FolderStore):
         self.requests["read"] += 1
         return super().read(key, offset, length)
 
-    def local_path(self, key: str) -> Path | None:
+    def get_local_path(self, key: str) -> Path | None:
         return None
 
 

@@ -11,7 +11,7 @@ import torch
 from core.contract.jobs.job_result import JobResult
 from core.execution.result import ResultFolder
 from core.learning.evaluation import stored_predictions
-from core.learning.problems.class_answers import Answers, find_running_maxima, smallest_integers
+from core.learning.problems.class_answers import Answers, choose_integer_type, find_running_maxima
 from core.publishing.confused_pairs import count_confused_pairs, find_confused_pairs
 from tests.core.publishing.test_biased_head import result
 
@@ -24,7 +24,7 @@ def answers(pairs: dict[tuple[int, int], int], width: int = 3) -> Answers:
     rows = torch.tensor(np.repeat([row for _, row in pairs], list(pairs.values())))
     scores = torch.zeros(len(rows), width).scatter(1, rows[:, None], 1.0)
     leaders, counts = find_running_maxima(scores)
-    kept = (part.to(smallest_integers(width)) for part in (targets, leaders, counts))
+    kept = (part.to(choose_integer_type(width)) for part in (targets, leaders, counts))
     return Answers(rows.int(), torch.ones(len(rows)).half(), *kept)
 
 

@@ -13,7 +13,7 @@ import torch
 from core.database.measurements import LOSSES
 from core.database.tables import Alias, Measurement, Model, Result, Task, Version
 from core.learning.evaluation import stored_predictions
-from core.learning.problems.class_answers import Answers, find_running_maxima, smallest_integers
+from core.learning.problems.class_answers import Answers, choose_integer_type, find_running_maxima
 from core.lineage.checks import NEW_GATE
 from core.publishing.publish import publish_result
 from core.storage import Blobs
@@ -75,7 +75,7 @@ class Stream:
         rows = scores.argmax(1).int()
         if not ranked:
             return Answers(rows, torch.ones(IMAGES).half())
-        integers = smallest_integers(scores.shape[1])
+        integers = choose_integer_type(scores.shape[1])
         leaders, counts = find_running_maxima(scores)
         kept = (self.targets[task].to(integers), leaders.to(integers), counts.to(integers))
         return Answers(rows, torch.ones(IMAGES).half(), *kept)

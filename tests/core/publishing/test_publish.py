@@ -12,7 +12,7 @@ from core.database.tables import AliasMove, Audit, Event, Model, Part, Result, T
 from core.errors import LeaseLost, WrongState
 from core.publishing import publish as publishing
 from core.publishing.publish import Published, publish_result
-from core.recipe.code_version import code_version
+from core.recipe.code_version import compute_code_version
 from core.scheduling import claim as claims
 from tests.core.at_once import run_at_once
 
@@ -76,7 +76,9 @@ def test_the_manifest_says_everything_about_the_version(desk: Any) -> None:
         "format", "model", "task", "scenario", "architecture", "image", "classes", "heads", "recipe", "method",
         "datasets", "seed", "environment",
     }  # fmt: skip
-    assert manifest["code_version"] == code_version()  # by which the catalogue's file is named
+    assert (
+        manifest["code_version"] == compute_code_version()
+    )  # by which the catalogue's file is named
 
 
 def test_the_manifest_says_what_the_method_made_of_the_network(desk: Any) -> None:

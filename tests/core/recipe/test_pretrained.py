@@ -10,7 +10,7 @@ import pytest
 from core.errors import Invalid
 from core.learning.catalogue import build_catalogue
 from core.recipe.architecture import complete_architecture
-from core.recipe.base_images import images_of_base, parse_image_config
+from core.recipe.base_images import parse_image_config, read_base_images
 from core.recipe.images import resolve_images
 from core.recipe.resolve import resolve_recipe
 
@@ -101,13 +101,13 @@ def test_what_a_base_says_of_its_images_takes_the_place_of_the_usual() -> None:
     config = parse_image_config(
         json.dumps({"mean": [0.4] * 3, "std": [0.2] * 3, "crop": 0.9}), None
     )
-    made = images_of_base(asked("resnet18", size=224)[1], config)
+    made = read_base_images(asked("resnet18", size=224)[1], config)
     assert made.image == {"size": 224, "channels": 3, "crop": 0.9}
     assert made.normalise == {"mean": [0.4] * 3, "std": [0.2] * 3}
 
 
 def test_the_preset_has_imagenets_statistics_and_the_usual_crop() -> None:
-    made = images_of_base(asked("resnet18", size=224)[1], parse_image_config(None, "imagenet"))
+    made = read_base_images(asked("resnet18", size=224)[1], parse_image_config(None, "imagenet"))
     assert made.image == {"size": 224, "channels": 3}
     assert made.normalise == {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 
@@ -120,7 +120,7 @@ def test_the_preset_has_imagenets_statistics_and_the_usual_crop() -> None:
 )  # fmt: skip
 def test_a_config_that_means_nothing_is_refused(config: str) -> None:
     with pytest.raises(Invalid):
-        images_of_base(asked("resnet18")[1], parse_image_config(config, None))
+        read_base_images(asked("resnet18")[1], parse_image_config(config, None))
 
 
 def test_names_are_checked_without_timm_and_torch() -> None:

@@ -149,7 +149,9 @@ READS: Reads = {
         db, OWNER, MODEL, version="latest", window=metrics.Window((2, 4), (1, 3))
     ),
     "a window of versions": lambda db: history.read_lineage(db, OWNER, MODEL, last=3, size=3),
-    "what an update did to classes": lambda db: class_changes.class_changes(db, OWNER, MODEL, 3),
+    "what an update did to classes": lambda db: class_changes.count_class_changes(
+        db, OWNER, MODEL, 3
+    ),
     "what a job said": lambda db: job_story.read_job_story(db, OWNER, id_of("job", 0)),
     "verdict": lambda db: judged(db),
     "best accuracies": lambda db: best(db),
@@ -334,8 +336,8 @@ def test_events_of_an_owner_are_read_in_the_order_of_an_index(
     _, many = filled
     mark = (SqliteReader if many.dialect == "sqlite" else PostgresqlReader).mark
     for statement, values in (
-        polling.owner_events_query(mark, ABOUT[whose], 0, 10, types),
-        polling.newest_owner_event_query(mark, ABOUT[whose]),
+        polling.build_owner_events_query(mark, ABOUT[whose], 0, 10, types),
+        polling.build_newest_owner_event_query(mark, ABOUT[whose]),
     ):
         lines = plan(many, statement, values)
         assert walks(lines) == [], lines

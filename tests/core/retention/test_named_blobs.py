@@ -62,7 +62,7 @@ class House:
     def __init__(self, db: Database, folder: Path) -> None:
         self.db, self.folder = db, folder
         self.store = FolderStore(folder / "store")
-        self.store.prepare()
+        self.store.create_root()
         self.settings = Settings(data_dir=folder / "data")
         self.actor = Actor(new_id("own"), None, "write")
 

@@ -104,7 +104,7 @@ class Line(RuleBasedStateMachine):
                 Submission(
                     self.desk.db, self.desk.store, CATALOGUE, self.actor, self.model, batch, None
                 )
-                .submit()
+                .submit_batch()
                 .response
             )
         except Invalid:

@@ -209,7 +209,7 @@ def test_the_scrub_reads_the_uploads_of_checks_and_says_which_is_damaged(desk: A
     model = desk.model()
     check = desk.check(model)
     desk.store.put_bytes(f"archives/{check}", b"zap")
-    Scrubber(desk.db, desk.store, desk.settings, "w", lambda _seconds: False).round()
+    Scrubber(desk.db, desk.store, desk.settings, "w", lambda _seconds: False).check_next_objects()
     with desk.db.read() as session:
         assert [row.key for row in damage.list_damage_marks(session, 9)] == [f"archives/{check}"]
         error = StoreCorrupt("x", extra={"object": f"archives/{check}"})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from core.statistics.matrix import (
     Row,
     Stages,
-    accuracy_matrix,
+    build_accuracy_matrix,
     change_rates,
     compute_figures,
     find_degenerate,
@@ -47,7 +47,7 @@ def test_the_oracle_accuracy_of_each_stage(version: int, last: float) -> None:
 
 def test_the_matrix_has_a_row_per_version_and_null_where_nothing_was_measured() -> None:
     cells = {(0, 1): (1, 10), (1, 1): (9, 10), (2, 2): (5, 10), (2, 1): (0, 0)}
-    assert accuracy_matrix(ROWS[:3], [1, 2], cells) == [[0.1, None], [0.9, None], [None, 0.5]]
+    assert build_accuracy_matrix(ROWS[:3], [1, 2], cells) == [[0.1, None], [0.9, None], [None, 0.5]]
 
 
 def test_after_one_task_transfer_and_forgetting_are_undefined() -> None:
@@ -79,13 +79,15 @@ def test_the_primary_accuracy_is_pooled_except_with_separate_heads() -> None:
 def test_forgetting_starts_where_the_task_was_learned() -> None:
     """Task 2's best is its zero-shot 0.90 at stage 1; only the literal definition counts that."""
     stages = Stages(ROWS, CELLS, 3, "data")
-    assert stages.task_forgetting(2, 3) == pytest.approx(0.05)
-    assert stages.task_forgetting(2, 3, literal=True) == pytest.approx(0.10)
+    assert stages.compute_task_forgetting(2, 3) == pytest.approx(0.05)
+    assert stages.compute_task_forgetting(2, 3, literal=True) == pytest.approx(0.10)
 
 
 def test_literal_forgetting_does_not_count_version_0() -> None:
     cells = {(0, 1): (99, 100), (1, 1): (50, 100), (2, 1): (40, 100)}
-    assert Stages(ROWS[:3], cells, 2, "data").mean_forgetting(2, literal=True) == pytest.approx(0.1)
+    assert Stages(ROWS[:3], cells, 2, "data").compute_mean_forgetting(
+        2, literal=True
+    ) == pytest.approx(0.1)
 
 
 def test_forgetting_is_told_for_every_stage_and_task() -> None:
@@ -144,10 +146,10 @@ def test_each_stage_has_its_primary_accuracy() -> None:
 
 
 def test_zero_heads_of_unlearned_tasks_make_no_forward_transfer() -> None:
-    assert Stages(ROWS, CELLS, 3, "task").forward_transfer() is None
-    assert Stages(ROWS, CELLS, 3, "task", zero_heads=False).forward_transfer() == pytest.approx(
-        0.425
-    )
+    assert Stages(ROWS, CELLS, 3, "task").compute_forward_transfer() is None
+    assert Stages(
+        ROWS, CELLS, 3, "task", zero_heads=False
+    ).compute_forward_transfer() == pytest.approx(0.425)
 
 
 def test_on_one_common_test_set_only_accuracies_are_defined() -> None:
@@ -156,10 +158,15 @@ def test_on_one_common_test_set_only_accuracies_are_defined() -> None:
         (v, j): (correct, 100) for v, correct in enumerate((10, 60, 50, 70)) for j in (1, 2, 3)
     }
     stages = Stages(ROWS, cells, 3, "data", slices=False)
-    assert [stages.pooled_accuracy(3), stages.task_mean(3)] == pytest.approx([0.7, 0.7])
+    assert [stages.compute_pooled_accuracy(3), stages.compute_task_mean(3)] == pytest.approx(
+        [0.7, 0.7]
+    )
     assert stages.by_stage() == pytest.approx([0.6, 0.5, 0.7])
     assert (
-        stages.backward_transfer() is stages.forward_transfer() is stages.mean_forgetting(3) is None
+        stages.compute_backward_transfer()
+        is stages.compute_forward_transfer()
+        is stages.compute_mean_forgetting(3)
+        is None
     )
 
 
@@ -172,10 +179,10 @@ def test_macro_accuracy_weighs_classes_and_leaves_out_those_without_images() -> 
 
 def test_a_class_of_two_tasks_counts_once_except_with_a_head_each() -> None:
     counts = {(2, 1): {"ant": [10, 10], "bee": [0, 10]}, (2, 2): {"bee": [20, 30]}}
-    assert Stages(ROWS[:3], CELLS, 2, "class").macro_accuracy(2, counts) == pytest.approx(
+    assert Stages(ROWS[:3], CELLS, 2, "class").compute_macro_accuracy(2, counts) == pytest.approx(
         (1 + 0.5) / 2
     )
-    assert Stages(ROWS[:3], CELLS, 2, "task").macro_accuracy(2, counts) == pytest.approx(
+    assert Stages(ROWS[:3], CELLS, 2, "task").compute_macro_accuracy(2, counts) == pytest.approx(
         (1 + 0 + 2 / 3) / 3
     )
 
@@ -228,7 +235,7 @@ def test_tasks_with_a_single_class_to_answer_are_degenerate(scenario, classes, f
 
 def test_intransigence_compares_with_a_joint_reference_at_each_stage() -> None:
     stages = Stages(ROWS, CELLS, 3, "class")
-    assert stages.intransigence([0.95, 0.80, 0.97]) == pytest.approx([0.05, -0.05, 0.02])
+    assert stages.compute_intransigence([0.95, 0.80, 0.97]) == pytest.approx([0.05, -0.05, 0.02])
     figures = compute_summary(ROWS, CELLS, 3, "class", reference=[0.95, 0.80, 0.97])
     assert figures["intransigence"] == pytest.approx(0.02 / 3)
     assert figures["intransigence_last"] == pytest.approx(0.02)
@@ -257,11 +264,11 @@ def test_gap_and_intransigence_are_defined_after_the_first_task() -> None:
 
 def test_a_reference_needs_a_value_for_every_stage() -> None:
     with pytest.raises(ValueError, match="zip"):
-        Stages(ROWS, CELLS, 3, "class").gap_to_joint([0.9])
+        Stages(ROWS, CELLS, 3, "class").compute_gap_to_joint([0.9])
 
 
 def test_a_stage_that_the_reference_lacks_has_no_gap() -> None:
-    assert Stages(ROWS[:3], CELLS, 2, "task").gap_to_joint([None, 0.8]) == [
+    assert Stages(ROWS[:3], CELLS, 2, "task").compute_gap_to_joint([None, 0.8]) == [
         None,
         pytest.approx(0.025),
     ]
@@ -352,7 +359,7 @@ def test_the_figures_equal_a_slow_obvious_computation(
         if count is not None
     }
     r = [[None if c is None else c / totals[j] for j, c in enumerate(row)] for row in correct]
-    assert accuracy_matrix(rows, list(range(1, len(totals) + 1)), cells) == r
+    assert build_accuracy_matrix(rows, list(range(1, len(totals) + 1)), cells) == r
     figures = compute_summary(rows, cells, len(rows) - 1, scenario)
     for name, expected in slow(r, scenario, totals).items():
         got = figures[name]

@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 
 from core.contract.figures import CoveragePoint
-from core.learning.evaluation.calibration.error import precision_curve
-from core.statistics.sureness import RISK, choose_threshold, is_share_surely_above, needed_images
+from core.learning.evaluation.calibration.error import build_precision_curve
+from core.statistics.sureness import (
+    RISK,
+    choose_threshold,
+    compute_needed_images,
+    is_share_surely_above,
+)
 
 
 def at_most(errors: int, images: int, precision: Fraction) -> Fraction:
@@ -37,7 +42,7 @@ def test_the_bound_is_that_of_exact_sums(precision: Fraction) -> None:
 
 @pytest.mark.parametrize(("precision", "images"), [(0.98, 149), (0.95, 59), (0.99, 299), (0.7, 9)])
 def test_so_many_images_are_needed_at_least(precision: float, images: int) -> None:
-    assert needed_images(precision) == images
+    assert compute_needed_images(precision) == images
     assert is_share_surely_above(images, images, precision) and not is_share_surely_above(
         images - 1, images - 1, precision
     )
@@ -64,12 +69,14 @@ def test_tests_stop_at_the_first_that_fails() -> None:
 def test_the_curve_counts_images_of_each_probability() -> None:
     probabilities = np.array([0.9, 0.5, 0.9, 0.7, 0.5])
     right = np.array([True, False, False, True, True])
-    assert [tuple(point.to_json().values()) for point in precision_curve(probabilities, right)] == [
+    assert [
+        tuple(point.to_json().values()) for point in build_precision_curve(probabilities, right)
+    ] == [
         (pytest.approx(0.8), 2, 1),
         (pytest.approx(0.6), 3, 2),
         (0.5, 5, 3),
     ]
-    many = precision_curve(np.linspace(1, 0.2, 1234), np.ones(1234, bool))
+    many = build_precision_curve(np.linspace(1, 0.2, 1234), np.ones(1234, bool))
     assert len(many) == 100 and (many[-1].images, many[-1].right) == (1234, 1234)
     assert [point.images for point in many] == sorted(point.images for point in many)
 
@@ -86,7 +93,7 @@ def test_the_promise_is_broken_less_often_than_said(target: float, images: int) 
         u = draw.random(images)
         probability = 1 - 0.6 * u**4
         chosen = choose_threshold(
-            precision_curve(probability, draw.random(images) < probability), target
+            build_precision_curve(probability, draw.random(images) < probability), target
         )
         if chosen.threshold is not None:
             share = ((1 - chosen.threshold) / 0.6) ** 0.25

@@ -21,7 +21,7 @@ def store_settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
         settings = request.getfixturevalue("s3").settings(
             tmp_path / "data", prefix=f"t/{secrets.token_hex(4)}"
         )
-    open_store(settings).prepare()
+    open_store(settings).create_root()
     return settings
 
 

@@ -58,7 +58,7 @@ def test_a_blob_that_is_there_is_not_sent_again(
 def test_a_linked_file_is_stored_with_two_requests_and_never_downloaded_here(
     store: Store, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(store.inner), "local_path", lambda *_: None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(type(store.inner), "get_local_path", lambda *_: None)  # type: ignore[attr-defined]
     blobs, asked = Blobs(store, tmp_path / "cache"), list[str]()
     for name in ("stat", "put_file", "read"):
         operation = getattr(store, name)
@@ -129,7 +129,7 @@ def test_a_blob_damaged_after_its_first_use_is_found_at_the_next(
     blobs: Blobs, store: Store, source: Path, tmp_path: Path
 ) -> None:
     blobs.put_file(source)
-    local = store.local_path(blobs.make_key(SHA256))
+    local = store.get_local_path(blobs.make_key(SHA256))
     path = blobs.fetch_file(SHA256)
     damaged = bytearray(DATA)
     damaged[1_000_000] ^= 1
@@ -181,7 +181,7 @@ def test_the_cache_is_trimmed_by_last_use_and_spares_what_was_just_used(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The folder store is read in place: hide its files, so that the cache is used over both stores.
-    monkeypatch.setattr(store, "local_path", lambda key: None)
+    monkeypatch.setattr(store, "get_local_path", lambda key: None)
     blobs = Blobs(store, tmp_path / "cache", cache_bytes=2500)
     paths = []
     for number in range(4):
@@ -201,7 +201,7 @@ def flip(store: Store, sha256: str) -> None:
     """Change a byte of the stored blob; in a folder in place, with the time put back."""
     key, damaged = Blobs.make_key(sha256), bytearray(DATA)
     damaged[1_500_000] ^= 1
-    path = store.local_path(key)
+    path = store.get_local_path(key)
     if path is None:
         store.put_bytes(key, bytes(damaged))
         return
@@ -245,13 +245,13 @@ def test_a_damaged_blob_is_told_on(
     class Marks:
         keys: ClassVar[list[str]] = []
 
-        def has(self, key: str) -> bool:
+        def is_marked(self, key: str) -> bool:
             return key in self.keys
 
-        def add(self, key: str) -> None:
+        def mark_damaged(self, key: str) -> None:
             self.keys.append(key)
 
-        def remove(self, key: str) -> None:
+        def remove_mark(self, key: str) -> None:
             self.keys.remove(key)
 
     blobs = Blobs(store, tmp_path / "cache", marks=Marks())
@@ -269,7 +269,7 @@ def test_many_ranges_side_by_side_hash_the_blob_once(
     blobs: Blobs, store: Store, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs.put_file(source)
-    VERIFIED.drop(f"{store!r}/{Blobs.make_key(SHA256)}")
+    VERIFIED.forget_name(f"{store!r}/{Blobs.make_key(SHA256)}")
     whole: list[int] = []
     real = type(store).read
 

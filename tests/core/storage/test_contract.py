@@ -194,7 +194,7 @@ def test_a_strange_key_is_refused(store: Store, key: str, tmp_path: Path) -> Non
         lambda: store.read(key),
         lambda: store.stat(key),
         lambda: store.delete(key),
-        lambda: store.local_path(key),
+        lambda: store.get_local_path(key),
     ):
         with pytest.raises(ValueError, match="not a store key"):
             use()
@@ -209,8 +209,8 @@ def test_a_strange_prefix_is_refused(store: Store, prefix: str) -> None:
 
 def test_check_passes_and_prepare_can_be_repeated(store: Store) -> None:
     store.put_bytes("a/x", b"1")
-    store.prepare()
-    store.check()
+    store.create_root()
+    store.check_usable()
     assert store.stat("a/x") is not None
 
 

@@ -16,7 +16,7 @@ from core.storage.folder import FolderStore
 @pytest.fixture
 def folder(tmp_path: Path) -> FolderStore:
     made = FolderStore(tmp_path / "store")
-    made.prepare()
+    made.create_root()
     return made
 
 
@@ -30,7 +30,7 @@ def test_a_move_on_the_same_file_system_is_a_rename(folder: FolderStore, tmp_pat
     source.write_bytes(b"x" * 1000)
     inode = source.stat().st_ino
     folder.put_file("a/x", source, move=True)
-    local = folder.local_path("a/x")
+    local = folder.get_local_path("a/x")
     assert local is not None and local.stat().st_ino == inode
 
 
@@ -136,16 +136,16 @@ def test_a_full_disk_is_an_outage_and_leaves_nothing(
 def test_a_folder_on_a_full_disk_is_told_by_the_check(
     folder: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder.check()
+    folder.check_usable()
     monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_bavail=10, f_frsize=4096))
     with pytest.raises(NoSpace, match="no room"):
-        folder.check()
+        folder.check_usable()
 
 
 def test_a_folder_that_is_gone_is_an_outage(tmp_path: Path) -> None:
     folder = FolderStore(tmp_path / "nowhere")
     with pytest.raises(Unavailable, match="nowhere"):
-        folder.check()
+        folder.check_usable()
 
 
 def test_only_old_strays_of_crashed_writers_are_removed(folder: FolderStore) -> None:
@@ -153,13 +153,13 @@ def test_only_old_strays_of_crashed_writers_are_removed(folder: FolderStore) -> 
     (incoming / "old").write_bytes(b"x")
     (incoming / "new").write_bytes(b"x")
     os.utime(incoming / "old", (time.time() - 90_000,) * 2)
-    folder.prepare()
+    folder.create_root()
     assert [path.name for path in incoming.iterdir()] == ["new"]
 
 
 def test_a_folder_has_no_signed_urls(folder: FolderStore) -> None:
     folder.put_bytes("a/x", b"1")
-    assert folder.presign("a/x", 60, {}) is None
+    assert folder.make_download_url("a/x", 60, {}) is None
 
 
 def test_an_object_cut_while_it_is_read_is_corruption(folder: FolderStore) -> None:
@@ -192,5 +192,5 @@ def test_two_gigabytes_are_moved_in_constant_time_and_copied_at_disk_speed(
     folder.put_file("a/moved", source, move=True)
     moved_s = time.perf_counter() - began
     print(f"2 GiB: fsync alone {disk_s:.2f} s, copied {copied_s:.2f} s, moved {moved_s:.3f} s")
-    moved = folder.local_path("a/moved")
+    moved = folder.get_local_path("a/moved")
     assert moved is not None and moved.stat().st_ino == inode  # renamed, not copied

@@ -55,8 +55,8 @@ def _calls(store: Store, source: Path) -> list[Callable[[], object]]:
         lambda: store.stat("a/x"),
         lambda: store.delete("a/x"),
         lambda: list(store.list("a/")),
-        lambda: store.check(),
-        lambda: store.prepare(),
+        lambda: store.check_usable(),
+        lambda: store.create_root(),
     ]
 
 
@@ -81,7 +81,7 @@ def test_the_health_check_of_a_silent_server_ends_after_one_short_wait(silent_po
         S3Address(f"127.0.0.1:{silent_port}", "bucket", "", False, "us-east-1"), "a", "s"
     )
     with pytest.raises(Unavailable, match="ReadTimeout"):
-        store.check()
+        store.check_usable()
     assert CHECK_PATIENCE.connect_s + CHECK_PATIENCE.read_s <= 3 and CHECK_PATIENCE.retries == 0
 
 
@@ -91,7 +91,7 @@ def test_data_survive_an_outage_and_a_call_outlasts_a_short_one(store: S3Store, 
     s3.stop()
     try:
         with pytest.raises(Unavailable):
-            store.check()
+            store.check_usable()
     finally:
         s3.start()
     assert b"".join(store.read("a/x")) == b"1"
@@ -193,7 +193,9 @@ def test_an_upload_in_parts_that_was_never_finished_is_aborted_when_it_is_old(
 
 def test_a_signed_url_gives_the_object_with_the_asked_headers(store: S3Store) -> None:
     store.put_bytes("a/x", b"signed")
-    url = store.presign("a/x", 60, {"Content-Disposition": 'attachment; filename="v1.zip"'})
+    url = store.make_download_url(
+        "a/x", 60, {"Content-Disposition": 'attachment; filename="v1.zip"'}
+    )
     assert url is not None
     with urllib.request.urlopen(url, timeout=60) as answer:
         assert answer.read() == b"signed"
@@ -203,7 +205,7 @@ def test_a_signed_url_gives_the_object_with_the_asked_headers(store: S3Store) ->
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "POST"])
 def test_a_signed_url_only_reads(store: S3Store, method: str) -> None:
     store.put_bytes("a/x", b"signed")
-    url = store.presign("a/x", 60, {})
+    url = store.make_download_url("a/x", 60, {})
     assert url is not None
     request = urllib.request.Request(url, data=b"evil", method=method)
     with pytest.raises(urllib.error.HTTPError) as refused:
@@ -215,7 +217,7 @@ def test_a_signed_url_only_reads(store: S3Store, method: str) -> None:
 def test_a_signed_url_opens_no_other_object(store: S3Store) -> None:
     store.put_bytes("a/x", b"1")
     store.put_bytes("a/y", b"2")
-    url = store.presign("a/x", 60, {})
+    url = store.make_download_url("a/x", 60, {})
     assert url is not None
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(url.replace("/a/x?", "/a/y?"), timeout=60)
@@ -225,12 +227,12 @@ def test_a_signed_url_opens_no_other_object(store: S3Store) -> None:
 @pytest.mark.parametrize("seconds", [0, -5, 901])
 def test_a_signed_url_of_another_lifetime_is_refused(store: S3Store, seconds: int) -> None:
     with pytest.raises(ValueError, match="900"):
-        store.presign("a/x", seconds, {})
+        store.make_download_url("a/x", seconds, {})
 
 
 def test_a_signed_url_sets_no_other_header(store: S3Store) -> None:
     with pytest.raises(ValueError, match="Set-Cookie"):
-        store.presign("a/x", 60, {"Set-Cookie": "a=b"})
+        store.make_download_url("a/x", 60, {"Set-Cookie": "a=b"})
 
 
 def test_wrong_keys_are_an_outage_that_names_the_reason(address: S3Address, s3: Any) -> None:
@@ -242,7 +244,7 @@ def test_wrong_keys_are_an_outage_that_names_the_reason(address: S3Address, s3: 
 def test_a_missing_bucket_says_what_to_run(s3: Any, tmp_path: Path) -> None:
     store = open_store(s3.settings(tmp_path, bucket="never-made"))
     with pytest.raises(Unavailable, match="perennial migrate"):
-        store.check()
+        store.check_usable()
     for call in (lambda: store.put_bytes("a/x", b"1"), lambda: store.read("a/x")):
         with pytest.raises(Unavailable, match="never-made"):
             call()
@@ -250,9 +252,9 @@ def test_a_missing_bucket_says_what_to_run(s3: Any, tmp_path: Path) -> None:
 
 def test_prepare_makes_the_bucket(s3: Any, tmp_path: Path) -> None:
     store = open_store(s3.settings(tmp_path, bucket="made-by-prepare"))
-    store.prepare()
-    store.prepare()
-    store.check()
+    store.create_root()
+    store.create_root()
+    store.check_usable()
 
 
 def test_a_listing_longer_than_a_page_is_whole(

@@ -11,36 +11,36 @@ from core.storage.verified import Verified
 
 def test_an_object_is_verified_until_it_changes_or_is_dropped() -> None:
     found = Verified()
-    assert not found.has("a", "1")
-    found.add("a", "1")
-    assert found.has("a", "1") and not found.has("a", "2")
-    found.drop("a")
-    found.drop("a")
-    assert not found.has("a", "1")
+    assert not found.is_verified("a", "1")
+    found.remember_verified("a", "1")
+    assert found.is_verified("a", "1") and not found.is_verified("a", "2")
+    found.forget_name("a")
+    found.forget_name("a")
+    assert not found.is_verified("a", "1")
 
 
 def test_of_many_objects_those_added_last_are_remembered() -> None:
     found = Verified(limit=3)
     for name in ("a", "b", "c", "a", "d"):
-        found.add(name, "1")
-    assert [name for name in "abcd" if found.has(name, "1")] == ["a", "c", "d"]
+        found.remember_verified(name, "1")
+    assert [name for name in "abcd" if found.is_verified(name, "1")] == ["a", "c", "d"]
 
 
 def test_what_was_verified_is_forgotten_with_time(monkeypatch: pytest.MonkeyPatch) -> None:
     found, now = Verified(age_s=60), [1000.0]
     monkeypatch.setattr("core.storage.verified.time.monotonic", lambda: now[0])
-    found.add("a", "1")
+    found.remember_verified("a", "1")
     now[0] += 59
-    found.retag("a", "2")  # which verifies nothing
-    assert found.has("a", "2")
+    found.replace_tag("a", "2")  # which verifies nothing
+    assert found.is_verified("a", "2")
     now[0] += 2
-    assert not found.has("a", "2")
+    assert not found.is_verified("a", "2")
 
 
 def test_an_object_without_a_tag_is_never_trusted() -> None:
     found = Verified()
-    found.add("a", "")
-    assert not found.has("a", "")
+    found.remember_verified("a", "")
+    assert not found.is_verified("a", "")
 
 
 def test_a_file_that_somebody_wrote_to_has_another_tag_though_he_put_the_time_back(

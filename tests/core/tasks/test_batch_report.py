@@ -34,7 +34,7 @@ def test_new_known_and_look_alike_classes_are_named_with_a_warning(
 ) -> None:
     office.submit(named(office.folder, 0, "hat", "t-shirt"))
     given = named(office.folder, 1, "hat", "tshirt", "cap", "Cap")
-    checked = office.submission(given).preview()
+    checked = office.submission(given).preview_submission()
     answer = office.submit(given)
     for report, warnings in (
         (checked["report"], checked["warnings"]),
@@ -70,14 +70,16 @@ def test_classes_of_a_task_that_will_not_be_learned_are_not_known(
         assert job is not None
         for action in actions:
             change_state(session, job, action, 1.0)
-    checked = office.submission(named(office.folder, 1, "hat")).preview()
+    checked = office.submission(named(office.folder, 1, "hat")).preview_submission()
     assert checked["report"]["classes"] == {"new": ["hat"], "known": [], "look_alike": []}
 
 
 def test_names_of_a_task_model_are_compared_within_the_batch_only(office: Office) -> None:
     office.create("heads", "task")
     office.submit(named(office.folder, 0, "hat"), "heads")
-    found = office.submission(named(office.folder, 1, "Hat", "cap", "CAP"), "heads").preview()
+    found = office.submission(
+        named(office.folder, 1, "Hat", "cap", "CAP"), "heads"
+    ).preview_submission()
     assert found["report"]["classes"] == {
         "new": ["CAP", "Hat", "cap"],
         "known": [],
@@ -89,12 +91,12 @@ def test_the_fixed_classes_of_a_data_model_are_known_and_a_slip_is_pointed_at(
     office: Office,
 ) -> None:
     office.create("same", "data", classes=["hat", "t-shirt"])
-    found = office.submission(named(office.folder, 0, "hat"), "same").preview()
+    found = office.submission(named(office.folder, 0, "hat"), "same").preview_submission()
     assert found["report"]["classes"]["known"] == ["hat"]
     with pytest.raises(
         LabelsInvalid, match=r"also has sock, tshirt \(did you mean t-shirt\?\)\."
     ) as caught:
-        office.submission(named(office.folder, 1, "tshirt", "sock"), "same").preview()
+        office.submission(named(office.folder, 1, "tshirt", "sock"), "same").preview_submission()
     assert caught.value.extra["unknown"] == ["sock", "tshirt"]
 
 
@@ -118,7 +120,7 @@ def test_warnings_of_look_alikes_are_bounded_and_the_report_is_not() -> None:
 def test_a_check_says_what_it_looked_at_and_what_it_could_not_see(
     office: Office, model: str
 ) -> None:
-    found = office.submission().preview()
+    found = office.submission().preview_submission()
     assert found["checked"] == found["report"]["checked"] == "names and sizes"
     assert any("not decoded" in text for text in found["not_checked"])
     assert any("the same image under two classes" in text for text in found["not_checked"])

@@ -101,6 +101,6 @@ def test_jobs_that_were_interrupted_do_not_count(
 
 def test_check_and_submit_say_it(office: Office, known: str) -> None:
     del known
-    expected = office.submission().preview()["expected_s"]
+    expected = office.submission().preview_submission()["expected_s"]
     assert expected is not None
     assert office.submit()["expected_s"] == expected

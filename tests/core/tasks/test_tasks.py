@@ -21,7 +21,7 @@ from tests.core.rows import make_version_row
 
 
 def test_a_batch_is_task_job_event_and_audit_row_at_once(office: Office, model: str) -> None:
-    done = office.submission().submit()
+    done = office.submission().submit_batch()
     answer, replay = done.response, done.is_replay
     assert not replay
     with office.db.read() as session:

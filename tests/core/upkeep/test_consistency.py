@@ -34,7 +34,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
 def desk(desk: Any, settings: Settings) -> Any:
     """A model with a version, a running job with a snapshot, a batch that waits, and a download."""
     desk.settings, desk.store = settings, open_store(settings)
-    desk.store.prepare()
+    desk.store.create_root()
     desk.submit(model := desk.model())
     desk.publish({"head": "h", "buffer": "b"}, [("new", 1, 1, 2)])
     desk.running = desk.submit(model)

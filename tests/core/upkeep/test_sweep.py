@@ -175,7 +175,7 @@ def test_this_machines_copies_of_deleted_blobs_go_and_others_stay(
     desk.publish(parts)
     head, buffer = desk.all(Part)
     with monkeypatch.context() as hidden:  # as if the store had no files here
-        hidden.setattr(desk.store, "local_path", lambda key: None)
+        hidden.setattr(desk.store, "get_local_path", lambda key: None)
         copies = [desk.blobs.fetch_file(part.sha256) for part in (head, buffer)]
     with desk.db.write() as session:
         session.get_one(Part, (buffer.version_id, buffer.name)).deleted_at = 1.0

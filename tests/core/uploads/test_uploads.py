@@ -53,7 +53,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
             tmp_path / "data", prefix=f"t/{secrets.token_hex(4)}"
         )
     made = open_store(settings)
-    made.prepare()
+    made.create_root()
     return made
 
 
@@ -310,7 +310,7 @@ def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, 
 
     def submit() -> Any:
         sent.path.write_bytes(data)
-        return office.submission(sent, max_bytes=limit, upload=found).submit()
+        return office.submission(sent, max_bytes=limit, upload=found).submit_batch()
 
     submit()
     assert stored(office) == (set(), set())

@@ -254,14 +254,14 @@ def test_slow_receivers_keep_no_other_owner_waiting(post: Post, receiver: Receiv
                 for version in range(3):
                     post.happen(model, version, owner=owner)
         sender = Deliverer(post.db, post.settings)
-        sender.start()
+        sender.start_thread()
         while len(slow.seen) < deliver.SLOW_AT_ONCE:
             time.sleep(0.01)
         for version in range(3):
             post.happen(model, version)
         arrived, under_way = receiver.wait(3, "/quick", LIMIT_S), len(sender._serving)
         answered = [one for one in slow.seen if one.answered]
-        sender.end()
+        sender.stop_delivering()
         release.set()
         sender.close()
     assert [one.verified(secret)["data"]["version"] for one in arrived] == [0, 1, 2]

@@ -103,7 +103,7 @@ def test_the_same_seed_trains_the_same_network(data: Data, base: Base) -> None:
     answers = []
     for _ in range(2):
         network = base.build_network(0)
-        network.grow(1, data.classes, "default", torch.Generator().manual_seed(0))
+        network.add_task_classes(1, data.classes, "default", torch.Generator().manual_seed(0))
         train_network(network, base.build_inputs(), data.images_of(slice(None)), 1, seed=3)
         answers.append(predict_labels(network, base.build_inputs(), data.held_out_images).tolist())
     assert answers[0] == answers[1]

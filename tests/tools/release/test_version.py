@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from api.app import metadata_version
+from api.app import read_metadata_version
 from tools.release import version
 
 ROOT = Path(__file__).parents[3]
@@ -33,7 +33,7 @@ def test_the_command_line_and_the_api_report_the_version() -> None:
     command = [sys.executable, "-m", "perennial", "--version"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == f"perennial, version {version.read_version()}\n"
-    assert metadata_version() == version.read_version(), "install it again: make .venv/.dev"
+    assert read_metadata_version() == version.read_version(), "install it again: make .venv/.dev"
     assert metadata.version("perennial-client") == version.read_version()
 
 

@@ -18,30 +18,30 @@ Spec = Callable[..., Path]
 def read_all(child: Child) -> list[JobEvent]:
     found, end = [], time.monotonic() + LIMIT_S
     while not child.ended and time.monotonic() < end:
-        found += child.events(0.1)
+        found += child.read_events(0.1)
     return found
 
 
 def test_events_arrive_in_order_and_the_exit_code_is_zero(zygote: Zygote, spec: Spec) -> None:
     events = [LogEvent(level="info", message=str(n)) for n in range(200)]
-    child = zygote.spawn(spec(*(("emit", event.to_json()) for event in events)))
+    child = zygote.fork_child(spec(*(("emit", event.to_json()) for event in events)))
     assert read_all(child) == events
-    assert child.finish() == 0
+    assert child.wait_for_end() == 0
 
 
 def test_an_event_of_a_megabyte_arrives_whole(zygote: Zygote, spec: Spec) -> None:
     event = MetricEvent(name="long", data="x" * (1 << 20))
-    child = zygote.spawn(spec(("emit", event.to_json())))
+    child = zygote.fork_child(spec(("emit", event.to_json())))
     assert read_all(child) == [event]
-    child.finish()
+    child.wait_for_end()
 
 
 def test_lines_that_are_no_events_are_left_out(zygote: Zygote, spec: Spec) -> None:
-    child = zygote.spawn(
+    child = zygote.fork_child(
         spec(("write", "hello\n[1]\n{}\n"), ("emit", {"event": "done", "path": "/r"}))
     )
     assert read_all(child) == [DoneEvent(path="/r")]
-    child.finish()
+    child.wait_for_end()
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_lines_that_are_no_events_are_left_out(zygote: Zygote, spec: Spec) -> No
 def test_a_child_that_raises_or_is_killed_reports_how_it_ended(
     zygote: Zygote, spec: Spec, script: tuple[str, object], code: int
 ) -> None:
-    child = zygote.spawn(spec(script))
+    child = zygote.fork_child(spec(script))
     read_all(child)
-    assert child.finish() == code
+    assert child.wait_for_end() == code
 
 
 def test_a_zygote_begins_with_what_libraries_read_at_their_start(zygote: Zygote) -> None:
@@ -76,9 +76,9 @@ def test_one_zygote_forks_children_one_after_the_other_and_leaves_no_descriptor_
     zygote.wait_ready()
     before, pids = count(), set()
     for _ in range(10):
-        child = zygote.spawn(spec(("emit", {"event": "done", "path": "/r"})))
+        child = zygote.fork_child(spec(("emit", {"event": "done", "path": "/r"})))
         read_all(child)
-        assert child.finish() == 0
+        assert child.wait_for_end() == 0
         pids.add(child.pid)
     assert len(pids) == 10 and zygote.is_alive()
     assert count() == before
@@ -87,33 +87,33 @@ def test_one_zygote_forks_children_one_after_the_other_and_leaves_no_descriptor_
 def test_a_child_exits_when_the_control_pipe_closes(
     zygote: Zygote, spec: Spec, gone: Callable[[int], bool]
 ) -> None:
-    child = zygote.spawn(spec(("sleep", 600)))
-    child.finish(timeout_s=0.0)
+    child = zygote.fork_child(spec(("sleep", 600)))
+    child.wait_for_end(timeout_s=0.0)
     assert gone(child.pid)
 
 
 def test_a_dead_zygote_is_reported_and_its_child_still_heard(
     zygote: Zygote, spec: Spec, tmp_path: Path, gone: Callable[[int], bool]
 ) -> None:
-    child = zygote.spawn(
+    child = zygote.fork_child(
         spec(("await", str(tmp_path / "go")), ("emit", {"event": "done", "path": "/r"}))
     )
     os.kill(zygote.pid, signal.SIGKILL)
     assert gone(zygote.pid)
     (tmp_path / "go").touch()
     assert read_all(child) == [DoneEvent(path="/r")]
-    assert child.finish() is None
+    assert child.wait_for_end() is None
     with pytest.raises(ZygoteDied):
-        zygote.spawn(spec(("sleep", 1)))
+        zygote.fork_child(spec(("sleep", 1)))
 
 
 def test_a_zygote_that_cannot_start_is_reported(spec: Spec) -> None:
     broken = Zygote((sys.executable, "-c", "raise SystemExit(1)"))
     try:
         with pytest.raises(ZygoteDied):
-            broken.spawn(spec())
+            broken.fork_child(spec())
     finally:
-        broken.close()
+        broken.end_zygote()
 
 
 def test_no_process_outlives_a_killed_worker(
@@ -124,7 +124,7 @@ def test_no_process_outlives_a_killed_worker(
         "from pathlib import Path\n"
         "from worker.attempts.child import Zygote\n"
         "zygote = Zygote(sys.argv[2:])\n"
-        "child = zygote.spawn(Path(sys.argv[1]))\n"
+        "child = zygote.fork_child(Path(sys.argv[1]))\n"
         "print(zygote.pid, child.pid, flush=True)\n"
         "time.sleep(600)\n"
     )

@@ -21,7 +21,7 @@ from pathlib import Path
 from worker.attempts.folders import WorkFolder
 
 folder = WorkFolder(Path(sys.argv[1]), "other")
-folder.open()
+folder.create_and_lock()
 child = subprocess.Popen(["sleep", "600"], pass_fds=[folder.lock_fd])
 print(child.pid, flush=True)
 child.wait()
@@ -45,9 +45,9 @@ def run_worker(root: Path) -> Iterator[tuple["subprocess.Popen[str]", psutil.Pro
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[WorkFolder]:
     folder = WorkFolder(tmp_path, "own")
-    folder.open()
+    folder.create_and_lock()
     yield folder
-    folder.close()
+    folder.remove_and_unlock()
 
 
 def list_dead(own: WorkFolder) -> list[str]:

@@ -32,7 +32,7 @@ class Heart(Heartbeat):
             return False
 
         self._wake.wait = wait  # type: ignore[method-assign, assignment]
-        self._run()
+        self._renew_until_stopped()
 
 
 def test_it_beats_at_once_and_then_six_times_a_lease_and_looks_every_second_between(
@@ -61,7 +61,7 @@ def test_a_call_to_wake_is_heard_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     look = lambda: looked.set() or State.CANCELLING  # noqa: E731
     with Heartbeat(beat, look, 36_000.0) as heart:
         assert beaten.wait(LIMIT_S)
-        heart.wake()
+        heart.read_state_now()
         assert looked.wait(LIMIT_S)
     assert heart.asked is State.CANCELLING
 

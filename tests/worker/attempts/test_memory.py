@@ -19,18 +19,18 @@ def _end(child: Child) -> tuple[list[str], int | None]:
     """The names of a child's events, and its exit code."""
     deadline, seen = time.monotonic() + LIMIT_S, []
     while not child.ended and time.monotonic() < deadline:
-        seen += [event.event for event in child.events(0.2)]
-    return seen, child.finish()
+        seen += [event.event for event in child.read_events(0.2)]
+    return seen, child.wait_for_end()
 
 
 def test_a_process_that_outgrows_its_bound_is_ended_and_the_next_one_runs(
     zygote: Zygote, spec: Spec
 ) -> None:
-    greedy = zygote.spawn(spec(("take", 150 * MB), ("sleep", 600), DONE))
+    greedy = zygote.fork_child(spec(("take", 150 * MB), ("sleep", 600), DONE))
     with MemoryWatch(greedy, 100 * MB) as watch:
         seen, status = _end(greedy)
     assert (seen, status, watch.exceeded) == ([], -9, True)
-    modest = zygote.spawn(spec(("take", 20 * MB), ("sleep", 0.3), DONE))
+    modest = zygote.fork_child(spec(("take", 20 * MB), ("sleep", 0.3), DONE))
     with MemoryWatch(modest, 100 * MB) as watch:
         assert _end(modest) == (["done"], 0)
     assert not watch.exceeded
@@ -40,7 +40,7 @@ def test_a_process_that_outgrows_its_bound_is_ended_and_the_next_one_runs(
 def test_a_process_within_its_bound_or_without_one_is_left_alone(
     zygote: Zygote, spec: Spec, limit: int
 ) -> None:
-    child = zygote.spawn(spec(("take", 100 * MB), ("sleep", 0.3), DONE))
+    child = zygote.fork_child(spec(("take", 100 * MB), ("sleep", 0.3), DONE))
     with MemoryWatch(child, limit) as watch:
         assert _end(child) == (["done"], 0)
     assert not watch.exceeded
@@ -50,9 +50,9 @@ def test_what_a_process_could_not_have_is_refused_to_it_before_it_takes_it(
     zygote: Zygote, spec: Spec
 ) -> None:
     script = (("take", 4000 * MB), DONE)
-    child = zygote.spawn(spec(*script), 1000 * MB)
+    child = zygote.fork_child(spec(*script), 1000 * MB)
     assert _end(child) == (["error"], 1)
-    free = zygote.spawn(spec(("take", 100 * MB), DONE), 1000 * MB)
+    free = zygote.fork_child(spec(("take", 100 * MB), DONE), 1000 * MB)
     assert _end(free) == (["done"], 0)
 
 

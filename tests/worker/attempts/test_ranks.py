@@ -41,15 +41,15 @@ class Recorder:
         self.snapshots: list[Path] = []
         self._on_snapshot = on_snapshot
 
-    def record(self, events: list[JobEvent]) -> None:
+    def write_events(self, events: list[JobEvent]) -> None:
         self.events += events
 
-    def snapshot(self, event: SnapshotEvent) -> None:
+    def register_snapshot(self, event: SnapshotEvent) -> None:
         self.snapshots.append(Path(event.path))
         if len(self.snapshots) == 1:
             self._on_snapshot()
 
-    def anytime(self, event: AnytimeEvent) -> bool:
+    def register_best_state(self, event: AnytimeEvent) -> bool:
         return True
 
 
@@ -62,7 +62,7 @@ def bench(tmp_path: Path) -> Bench:
 def zygote() -> Iterator[Zygote]:
     running = Zygote()
     yield running
-    running.close()
+    running.end_zygote()
 
 
 def started(zygote: Zygote, spec: dict[str, Any]) -> Child:
@@ -73,7 +73,7 @@ def started(zygote: Zygote, spec: dict[str, Any]) -> Child:
         spec = {**spec, name: {**spec[name], "manifest": {**model, **spec[name]["manifest"]}}}
     path = out / "spec.json"
     path.write_text(json.dumps({**spec, "ranks": 2}))
-    return zygote.spawn(path)
+    return zygote.fork_child(path)
 
 
 def ranks_of(pid: int) -> list[int]:
@@ -143,7 +143,7 @@ def test_a_job_on_two_ranks_ends_as_done_with_the_bits_of_one_process(
 def test_all_ranks_stop_at_the_same_step(zygote: Zygote, bench: Bench) -> None:
     spec = bench.spec(1, None, **LONG)
     child = started(zygote, spec)
-    recorder = Recorder(child.stop)
+    recorder = Recorder(child.request_stop)
     outcome = watched(child, recorder, 0.0)
     assert (outcome.ending, outcome.status) == ("stopped", 0)
     again = bench.learn({**spec, "snapshot": str(recorder.snapshots[-1])})

@@ -55,15 +55,15 @@ class Kept:
     outages: int = 0
     takes_s: float = 0.0
 
-    def record(self, events: list[JobEvent]) -> None:
+    def write_events(self, events: list[JobEvent]) -> None:
         if self.lost:
             raise LeaseLost("lost")
         self.batches.append(events)
 
-    def snapshot(self, event: SnapshotEvent) -> None:
+    def register_snapshot(self, event: SnapshotEvent) -> None:
         self.snapshots.append(event)
 
-    def anytime(self, event: AnytimeEvent) -> bool:
+    def register_best_state(self, event: AnytimeEvent) -> bool:
         if self.clock is not None:
             self.clock.now += self.takes_s
         self.best.append(event)
@@ -88,7 +88,7 @@ class Scripted:
         self.script = itertools.chain(script, itertools.repeat([]))
         self.answers: list[JobEvent] = []
 
-    def events(self, timeout_s: float) -> list[JobEvent]:
+    def read_events(self, timeout_s: float) -> list[JobEvent]:
         self.clock.now += timeout_s
         answers, self.answers = self.answers, []
         return [*next(self.script), *answers]
@@ -97,21 +97,21 @@ class Scripted:
         self.asked.append((what, self.clock.now - self.begin))
         self.answers += answers if self.obeys else ()
 
-    def snapshot(self) -> None:
+    def request_snapshot(self) -> None:
         self.ask("snapshot", SnapshotEvent(path=Path("/nowhere"), stage=0, epoch=0, step=1))
 
-    def anytime(self) -> None:
+    def request_best_state(self) -> None:
         self.ask("anytime", AnytimeEvent(path=Path("/nowhere")))
 
-    def stop(self) -> None:
+    def request_stop(self) -> None:
         self.ask(
             "stop", SnapshotEvent(path=Path("/nowhere"), stage=0, epoch=0, step=1), StoppedEvent()
         )
 
-    def kill(self) -> None:
+    def kill_process(self) -> None:
         self.ended, self.killed_at = True, self.clock.now - self.begin
 
-    def finish(self) -> int:
+    def wait_for_end(self) -> int:
         return -signal.SIGKILL if self.killed_at else 0
 
 
@@ -256,7 +256,7 @@ def watch(zygote: Zygote, spec: Callable[..., Path]) -> Callable[..., Outcome]:
         *lines: object, beat: Answers | None = None, kept: Kept | None = None, stop: bool = False
     ) -> Any:
         return supervise_child(
-            zygote.spawn(spec(*lines)), beat or Answers(), kept or Kept(), NEVER, lambda: stop
+            zygote.fork_child(spec(*lines)), beat or Answers(), kept or Kept(), NEVER, lambda: stop
         )
 
     return run
@@ -298,10 +298,10 @@ def test_no_child_outlives_a_failing_recorder(
     zygote: Zygote, spec: Callable[..., Path], gone: Callable[[int], bool]
 ) -> None:
     class Broken(Kept):
-        def record(self, events: list[JobEvent]) -> None:
+        def write_events(self, events: list[JobEvent]) -> None:
             raise ZeroDivisionError
 
-    child = zygote.spawn(spec(("emit", LOG.to_json()), ("sleep", 600)))
+    child = zygote.fork_child(spec(("emit", LOG.to_json()), ("sleep", 600)))
     with pytest.raises(ZeroDivisionError):
         supervise_child(child, Answers(), Broken(), NEVER, lambda: False)
     assert gone(child.pid)

@@ -64,7 +64,7 @@ def test_a_zygote_that_cannot_fork_says_why(tmp_path: Path) -> None:
     zygote = Zygote((sys.executable, str(program)))
     with pytest.raises(ZygoteDied, match="has opened CUDA"):
         zygote.wait_ready()
-    zygote.close()
+    zygote.end_zygote()
 
 
 def test_importing_what_jobs_need_opens_no_cuda() -> None:

@@ -164,5 +164,5 @@ def _unpack_files(archive: Path, folder: Path, model: str, number: int) -> Path:
     target.mkdir(parents=True, exist_ok=True)
     with open_package(archive) as package:
         for name in package.names:
-            package.write(name, target)
+            package.write_file(name, target)
     return target

@@ -146,7 +146,7 @@ def evaluate_version(
     client, score = shell.create_client(), Score()
     source = open_labelled(folder)
     with show_listing_bar(sys.stderr.isatty(), "asked") as show:
-        for batch in batch_images(source):
+        for batch in iterate_requests(source):
             response = client.predict(
                 model, [content for _, _, content in batch], version=version, top_k=1, task=task
             )
@@ -223,7 +223,7 @@ def open_labelled(folder: Path) -> Labelled:
     return Labelled(batch, batch.count)
 
 
-def batch_images(source: Labelled) -> Iterator[list[tuple[str, str, bytes]]]:
+def iterate_requests(source: Labelled) -> Iterator[list[tuple[str, str, bytes]]]:
     """Yield the images of one request at a time: name, label and bytes of each. Raises
     ConfigError.
     """

@@ -42,7 +42,7 @@ def predict_files(
     predicted.
     """
     client, rows, unusable, used = shell.create_client(), [], 0, 0
-    for files in batch_files(iterate_images(paths)):
+    for files in iterate_file_batches(iterate_images(paths)):
         response = client.predict(model, files, version=version, top_k=top_k, task=task)
         # They are matched by position, so a missing one would shift all that follow.
         if len(response.predictions) != len(files):
@@ -77,7 +77,7 @@ def predict_files(
     return 1 if unusable else 0
 
 
-def batch_files(files: Iterator[Path]) -> Iterator[list[Path]]:
+def iterate_file_batches(files: Iterator[Path]) -> Iterator[list[Path]]:
     """Yield the files of one request at a time."""
     chosen: list[Path] = []
     total_bytes = 0

@@ -35,10 +35,10 @@ def write_triton_folder(archive: Path, folder: Path, model: str, version: int) -
         for name in package.names:
             # Large weights are in files beside the graph.
             if name == "model.onnx" or name.startswith("model.onnx."):
-                package.write(name, target)
+                package.write_file(name, target)
         labels, config = (
-            read_json(package.read("labels.json")),
-            read_json(package.read("config.json")),
+            read_json(package.read_file("labels.json")),
+            read_json(package.read_file("config.json")),
         )
     outputs = _parse_output_labels(labels)
     text = build_triton_config(model, config, outputs)

@@ -39,13 +39,13 @@ class Package:
         # Checked before the first file is written, so that a hostile archive leaves none.
         self.names = sorted({safe_filename(name) for name in entries})
 
-    def write(self, name: str, folder: Path) -> None:
+    def write_file(self, name: str, folder: Path) -> None:
         """Write one file into a folder. Raises BadAnswer if the download unpacks to too much."""
         with (folder / name).open("wb") as file:
             for chunk in self._read_chunks(name):
                 file.write(chunk)
 
-    def read(self, name: str) -> bytes:
+    def read_file(self, name: str) -> bytes:
         """Return the content of a small file. Raises BadAnswer if it is too large."""
         content = bytearray()
         for chunk in self._read_chunks(name):

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
 from perennial.pack.images import Image
-from perennial.pack.names import numbered_name, to_nfc, wrong_path
+from perennial.pack.names import explain_wrong_path, numbered_name, to_nfc
 from perennial.pack.remote.address import Address, parse_address
 from perennial.pack.remote.fetching import (
     MAX_ENTRIES,
@@ -127,7 +127,7 @@ class BucketImages(FetchedImages):
     def _add_object(self, name: str, listed: Listed, label: str, part: str) -> None:
         size = listed.size
         if not 0 < size <= MAX_ENTRY_BYTES:
-            self._bad.add(
+            self._bad.add_entry(
                 f"The object {quote_name(listed.key)}",
                 f"has {size:,} bytes; an image has 1 to {MAX_ENTRY_BYTES:,}",
             )
@@ -172,14 +172,14 @@ class BucketImages(FetchedImages):
         if name.endswith("/") and not listed.size:
             return  # a folder marker, as consoles create it
         where = f"The object {quote_name(listed.key)}"
-        wrong = wrong_path(name)
+        wrong = explain_wrong_path(name)
         if not listed.key.startswith(prefix):
-            self._bad.add(where, "is not below the prefix")
+            self._bad.add_entry(where, "is not below the prefix")
         elif wrong or any(part in ("", ".", "..") for part in name.split("/")):
-            self._bad.add(where, wrong or "has an empty part, or “.”, in its key")
+            self._bad.add_entry(where, wrong or "has an empty part, or “.”, in its key")
         # Keys may differ in Unicode composition alone, and the service would see one name twice.
         elif to_nfc(name) in object_by_name:
-            self._bad.add(where, "is listed twice")
+            self._bad.add_entry(where, "is listed twice")
         else:
             object_by_name[to_nfc(name)] = listed
 

@@ -140,7 +140,7 @@ class FetchedImages(Images):
                     f"{self.describe_place(number)} {changed}. Let it settle, and submit it again."
                 )
             self._empty.add(number)
-            self._bad.add(self.describe_place(number), str(changed))
+            self._bad.add_entry(self.describe_place(number), str(changed))
             self.say_what_is_bad()
         left = self._sizes[number]
         while left > 0:
@@ -149,4 +149,7 @@ class FetchedImages(Images):
 
     def say_what_is_bad(self) -> None:
         """Set the warnings about images left out so far. Raises PackError if there are too many."""
-        self.warnings[:] = [*self._bad.check_share(len(self.rows) - len(self._empty)), *self._said]
+        self.warnings[:] = [
+            *self._bad.warn_of_bad_entries(len(self.rows) - len(self._empty)),
+            *self._said,
+        ]

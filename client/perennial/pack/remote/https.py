@@ -84,12 +84,12 @@ class Fetcher:
             seconds,
         )
 
-    def head(self, url: str) -> Head:
+    def fetch_size(self, url: str) -> Head:
         """Return the size and version at a URL. Raises Unfetchable."""
         with self._open_response("HEAD", url) as response:
             return _parse_head(response)
 
-    def get(self, url: str, most: int) -> tuple[Head, bytes]:
+    def fetch_start(self, url: str, most: int) -> tuple[Head, bytes]:
         """Return size and version at a URL, and its first `most` bytes. Raises Unfetchable."""
         with self._open_response("GET", url) as response:
             pieces, left = [], most
@@ -139,7 +139,7 @@ class Fetcher:
 
     def _create_pool(self, target: Target, deadline: float) -> httpcore2.ConnectionPool:
         return httpcore2.ConnectionPool(
-            ssl_context=self._trust,
+            ssl_context=self._ssl_context,
             # Connects to the addresses checked here: a second look-up could give others.
             network_backend=_Backend(target, self._resolve_allowed(target), deadline),
             # No connection is reused, since each belongs to one checked target and one deadline.
@@ -147,7 +147,7 @@ class Fetcher:
         )
 
     @cached_property
-    def _trust(self) -> ssl.SSLContext:
+    def _ssl_context(self) -> ssl.SSLContext:
         """The system's certificates, or those in SSL_CERT_FILE."""
         return httpcore2.default_ssl_context()
 

@@ -101,25 +101,27 @@ class UrlImages(FetchedImages):
             try:
                 https_target(row.url)
             except Unfetchable as error:
-                self._bad.add(row.where, f"names {quote_name(row.url)}, which {error}")
+                self._bad.add_entry(row.where, f"names {quote_name(row.url)}, which {error}")
                 continue
             if row.url in urls:
                 first = rows.get(row.url)
                 if first is not None and (first.label, first.part) == (row.label, row.part):
                     repeated += 1
                     continue
-                self._bad.add(
+                self._bad.add_entry(
                     row.where, f"names {quote_name(row.url)}, which the list has named already"
                 )
                 # Nothing shows which of two labels is right, so neither line is used.
                 if first is not None:
-                    self._bad.add(
+                    self._bad.add_entry(
                         first.where,
                         f"names {quote_name(row.url)}, of which {row.where} says something else",
                     )
                     del rows[row.url]
             elif row.part == UNKNOWN_PART:
-                self._bad.add(row.where, "has a split that is not train, test, validation or empty")
+                self._bad.add_entry(
+                    row.where, "has a split that is not train, test, validation or empty"
+                )
             elif row.label.strip().lower() in _NO_LABELS:
                 unlabelled += 1
             else:
@@ -130,7 +132,7 @@ class UrlImages(FetchedImages):
         if repeated:
             self._said.append(f"{format_count(repeated, 'line')} left out, which repeat others.")
         if not rows:
-            self._bad.check_share(0)
+            self._bad.warn_of_bad_entries(0)
             raise PackError(f"{quote_name(file)} lists no images: {FORM}.")
         return list(rows.values())
 
@@ -147,14 +149,16 @@ class UrlImages(FetchedImages):
                     if isinstance(result, _Found):
                         yield result
                     else:
-                        self._bad.add(row.where, f"names {quote_name(row.url)}, which {result}")
+                        self._bad.add_entry(
+                            row.where, f"names {quote_name(row.url)}, which {result}"
+                        )
                 if progress is not None:
                     progress(done, len(rows))
 
     def _request_image(self, row: Row) -> _Found | Unfetchable:
         try:
             try:
-                head = _call_with_retries(lambda: self._fetcher.head(row.url))
+                head = _call_with_retries(lambda: self._fetcher.fetch_size(row.url))
             except Unfetchable as error:
                 if not str(error).startswith("answers with status 4"):
                     raise
@@ -163,7 +167,7 @@ class UrlImages(FetchedImages):
                 # Without a declared size, only reading the image tells it, and the digest is its
                 # version.
                 _, content = _call_with_retries(
-                    lambda: self._fetcher.get(row.url, MAX_IMAGE_BYTES + 1)
+                    lambda: self._fetcher.fetch_start(row.url, MAX_IMAGE_BYTES + 1)
                 )
                 size, version = len(content), _SAID + hashlib.sha256(content).hexdigest()
             else:
@@ -184,7 +188,7 @@ class UrlImages(FetchedImages):
         try:
             # One byte more than listed reveals an image that has grown.
             head, content = _call_with_retries(
-                lambda: self._fetcher.get(listed_image.row.url, listed_image.size + 1)
+                lambda: self._fetcher.fetch_start(listed_image.row.url, listed_image.size + 1)
             )
         except Unfetchable as error:
             raise Changed(str(error)) from error

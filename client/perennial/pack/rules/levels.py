@@ -125,7 +125,7 @@ def find_levels(
     """
     finder = _Finder(Levels(), level, known, held_out_alone)
     rows: Rows = [(tuple(folder.split("/")), number) for folder, number in images.items()]
-    finder.find(rows)
+    finder.find_class_level(rows)
     return finder.levels
 
 
@@ -138,7 +138,7 @@ class _Finder:
         self._held_out_alone = held_out_alone
         self._is_done = self._in_dates = False
 
-    def find(self, rows: Rows) -> None:
+    def find_class_level(self, rows: Rows) -> None:
         rows = self._pass_wrapping(rows, may_have_parts=True)
         parts = (
             {}

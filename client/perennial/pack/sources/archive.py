@@ -45,7 +45,7 @@ class Archive(Batch):
         # Recorded for an archive as well, since the file may change while it is sent.
         self._source, self._seen = source, Seen()
         if isinstance(source, Path):
-            self._seen.add(str(source))
+            self._seen.record_file(str(source))
             with source.open("rb") as file:
                 first = file.read(FIRST_BYTES)
         else:

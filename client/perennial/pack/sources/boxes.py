@@ -144,14 +144,16 @@ class WholeImages(FileImages):
                 try:
                     self.add_file(picture.path)
                 except PackError as error:
-                    bad.add(quote_name(picture.name), f"names an image that is not there: {error}")
+                    bad.add_entry(
+                        quote_name(picture.name), f"names an image that is not there: {error}"
+                    )
                     continue
                 self.rows.append(
                     Image(numbered_name(len(self.rows), picture.name), labels.pop(), picture.part)
                 )
             several += len(labels) > 1
             none += not picture.boxes
-        self.warnings = [*bad.check_share(len(self.rows)), *notices]
+        self.warnings = [*bad.warn_of_bad_entries(len(self.rows)), *notices]
         if not self.rows:
             raise PackError(
                 f"No image of {origin} shows one class alone. Without whole=True its boxes are "
@@ -194,7 +196,7 @@ class CropImages(Images):
         """Set the warnings about entries left out so far. Raises PackError if there are too
         many.
         """
-        self.warnings = [*self._bad.check_share(len(self.rows)), *self._said]
+        self.warnings = [*self._bad.warn_of_bad_entries(len(self.rows)), *self._said]
         if not self.rows:
             raise PackError(f"{self.origin[:1].upper()}{self.origin[1:]} has no boxes to crop.")
         if self._without:
@@ -217,9 +219,11 @@ class CropImages(Images):
 
     def _add_picture(self, picture: Picture) -> None:
         try:
-            self._seen.add(picture.path)
+            self._seen.record_file(picture.path)
         except PackError as error:
-            self._bad.add(quote_name(picture.name), f"names an image that is not there: {error}")
+            self._bad.add_entry(
+                quote_name(picture.name), f"names an image that is not there: {error}"
+            )
             return
         self._pictures.append(_Listed(picture, len(self._pictures)))
         self._first.append(len(self.rows))
@@ -238,21 +242,21 @@ class CropImages(Images):
             try:
                 image = self._decode_image(number, picture)
             except _Unusable as error:
-                self._bad.add(f"The image {quote_name(picture.path)}", str(error))
+                self._bad.add_entry(f"The image {quote_name(picture.path)}", str(error))
                 continue
             usable = []
             for row, box in enumerate(picture.boxes, start=at):
                 area = _to_pixels(box, picture, image.size)
                 if area is None:
                     width, height = image.size
-                    self._bad.add(
+                    self._bad.add_entry(
                         f"A box of {quote_name(picture.path)}",
                         f"lies outside its {width} × {height} pixels",
                     )
                     continue
                 usable.append(box)
                 rows.append(self.rows[row])
-                sizes.append(len(_encode_png(image.cut(area))))
+                sizes.append(len(_encode_png(image.cut_upright_crop(area))))
             if usable:
                 pictures.append(_Listed(picture._replace(boxes=usable), number))
                 first.append(len(rows) - len(usable))
@@ -281,7 +285,7 @@ class CropImages(Images):
                     area = _to_pixels(box, picture, image.size)
                     # Listed boxes have an area: without one, the picture has changed, and
                     # `_check_size` says so.
-                    yield _encode_png(image.cut(area)) if area else b""
+                    yield _encode_png(image.cut_upright_crop(area)) if area else b""
 
     def _decode_image(self, number: int, picture: Picture) -> "_Turnable":
         """Return the decoded image. Raises _Unusable or SourceChanged."""
@@ -338,7 +342,7 @@ class _Turnable(NamedTuple):
         width, height = self.pixels.size
         return width, height
 
-    def cut(self, area: tuple[int, int, int, int]) -> Any:
+    def cut_upright_crop(self, area: tuple[int, int, int, int]) -> Any:
         """Return the crop of an area, turned upright."""
         crop = self.pixels.crop(area)
         return crop if self.transposition is None else crop.transpose(self.transposition)

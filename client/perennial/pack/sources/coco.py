@@ -45,7 +45,7 @@ def open_coco(
     folder = source if source.is_dir() else _find_top_folder(source)
     root = Root(folder, allow_outside)
     files = (
-        find_annotation_files(root, root.walk())
+        find_annotation_files(root, root.list_files())
         if source.is_dir()
         else [source.relative_to(folder).as_posix()]
     )
@@ -175,9 +175,9 @@ def _read_pictures(document: _Document, base: Path, root: Root, part: str) -> It
         where = f"The image number {number} of {quote_name(document.file)}"
         name, identity = _read_text(row, "file_name").replace("\\", "/"), _read_id(row, "id")
         if not name or identity is None or "\0" in name:
-            document.bad.add(where, "has no id and file_name")
+            document.bad.add_entry(where, "has no id and file_name")
         elif identity in image_ids:
-            document.bad.add(
+            document.bad.add_entry(
                 f"{where} ({quote_name(name)})", f"has the id {identity} of an image before it"
             )
         else:
@@ -188,7 +188,7 @@ def _read_pictures(document: _Document, base: Path, root: Root, part: str) -> It
     # What is left belongs to no image: `boxes.pop` has removed the others.
     for lacking, orphans in boxes.items():
         for _ in orphans:
-            document.bad.add(
+            document.bad.add_entry(
                 f"An annotation of {quote_name(document.file)}",
                 f"is of the image {lacking}, which it lacks",
             )
@@ -200,7 +200,7 @@ def _read_boxes(document: _Document) -> dict[object, list[Box]]:
     for number, row in enumerate(document.lists["categories"], start=1):
         identity, name = _read_id(row, "id"), _read_text(row, "name")
         if identity is None or not name:
-            document.bad.add(
+            document.bad.add_entry(
                 f"The category number {number} of {quote_name(document.file)}", "has no id and name"
             )
         else:
@@ -215,11 +215,13 @@ def _read_boxes(document: _Document) -> dict[object, list[Box]]:
         where = f"The annotation number {number} of {quote_name(document.file)}"
         image, category = _read_id(row, "image_id"), _read_id(row, "category_id")
         if image is None or category is None:
-            document.bad.add(where, "misses image_id or category_id")
+            document.bad.add_entry(where, "misses image_id or category_id")
         elif category not in names:
-            document.bad.add(where, f"has the category {category}, which categories do not name")
+            document.bad.add_entry(
+                where, f"has the category {category}, which categories do not name"
+            )
         elif (corners := _read_corners(row.get("bbox"))) is None:
-            document.bad.add(
+            document.bad.add_entry(
                 where,
                 f"has the bbox {quote_name(str(row.get('bbox')))} instead of [x, y, width, height]",
             )

@@ -15,7 +15,7 @@ from perennial.pack.errors import PackError
 from perennial.pack.files import FileImages, Root
 from perennial.pack.images import Image
 from perennial.pack.labels import normal_label
-from perennial.pack.names import CSV_NAME, is_junk, numbered_name, to_nfc, wrong_path
+from perennial.pack.names import CSV_NAME, explain_wrong_path, is_junk, numbered_name, to_nfc
 from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, RuleError
 from perennial.pack.rules.names import is_no_image
 from perennial.pack.rules.options import format_options, read_options
@@ -96,7 +96,7 @@ class _DiskNames(ImageNames):
         self._walked: list[str] = []
         self._in_folder: ImageNames | None = None
 
-    def find(self, name: str, folder: str = "", part: Part = "") -> int:
+    def find_image(self, name: str, folder: str = "", part: Part = "") -> int:
         """Find an image of the table on disk; a path that leaves the folder is not found."""
         # Many rows may name one image, and each look at the disk takes time.
         number = self._found.get(name)
@@ -127,14 +127,14 @@ class _DiskNames(ImageNames):
         whole = os.path.join(self._root.folder, path)  # noqa: PTH118  # pathlib adds 5 µs per file
         is_outside = False
         if "://" not in path and "\0" not in path and os.path.isfile(whole):  # noqa: PTH113
-            if self._root.allow_outside or self._root.contains(whole):
+            if self._root.allow_outside or self._root.is_inside(whole):
                 return self._number_path(posixpath.normpath(path))
             is_outside = True
         # Walked only if a path is not found as it is, because large folders take seconds.
         if self._in_folder is None:
-            self._walked = [path for path in self._root.walk() if _may_be_image(path)]
+            self._walked = [path for path in self._root.list_files() if _may_be_image(path)]
             self._in_folder = ImageNames(self._walked, range(len(self._walked)))
-        index = self._in_folder.find(name, folder, part)
+        index = self._in_folder.find_image(name, folder, part)
         return (
             self._number_path(self._walked[index])
             if index >= 0
@@ -207,7 +207,7 @@ def add_rows(
         name = to_nfc(path.replace("\\", "/").removeprefix("./"))
         if name in place_by_name:
             if bad is not None:
-                bad.add(
+                bad.add_entry(
                     where,
                     f"names {quote_name(path)}, which {place_by_name[name]} has named already",
                 )
@@ -221,7 +221,7 @@ def add_rows(
         # Raises for a path out of the folder, before the file is looked at.
         root.resolve_path(file, where)
         if (
-            wrong_path(name)
+            explain_wrong_path(name)
             or is_junk(name)
             or name != name.strip()
             or name == CSV_NAME
@@ -234,7 +234,7 @@ def add_rows(
             images.add_file(file)
         except PackError as error:
             if bad is not None:
-                bad.add(where, f"names an image that is not there: {error}")
+                bad.add_entry(where, f"names an image that is not there: {error}")
                 continue
             raise PackError(f"{where}: {error}") from error
         images.rows.append(Image(name, normal_label(label), part))

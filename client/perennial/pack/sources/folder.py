@@ -13,7 +13,7 @@ from perennial.pack.errors import PackError, Undecided
 from perennial.pack.files import FileImages, Root
 from perennial.pack.images import Image
 from perennial.pack.name_patterns import match_table
-from perennial.pack.names import to_nfc, wrong_path
+from perennial.pack.names import explain_wrong_path, to_nfc
 from perennial.pack.rules.entries import ReadingOptions, RuleError
 from perennial.pack.rules.plan import IGNORED, LEFT_BEHIND, Plan, Read, plan_batch, plan_table
 from perennial.pack.sources.csv_file import (
@@ -81,7 +81,7 @@ class FolderImages(FileImages):
             }
         )
         root = Root(folder, allow_outside)
-        names = list(root.walk())
+        names = list(root.list_files())
         plan = plan_folder(
             names,
             options,
@@ -107,7 +107,7 @@ class FolderImages(FileImages):
             )
 
     def _add_image(self, name: str, label: str, part: str) -> None:
-        wrong = wrong_path(name)
+        wrong = explain_wrong_path(name)
         if wrong:
             raise PackError(
                 f"{quote_name(name)} {wrong}, and the service would refuse the batch. Rename it."

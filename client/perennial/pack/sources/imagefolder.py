@@ -38,7 +38,7 @@ class MetadataImages(FileImages):
         """
         super().__init__(f"the imagefolder {quote_name(folder.name or folder)}", folder)
         root = Root(folder, allow_outside)
-        files = find_metadata_files(root.walk())
+        files = find_metadata_files(root.list_files())
         if not files:
             raise PackError(f"The folder {quote_name(folder)} has no {' or '.join(METADATA)}.")
         bad = BadEntries(self.origin, max_bad)
@@ -50,14 +50,14 @@ class MetadataImages(FileImages):
         ]
         if not rows_with_parts:
             # If all rows were bad, their reasons say more than the error below.
-            bad.check_share(0)
+            bad.warn_of_bad_entries(0)
             raise PackError(f"{format_names(files)} in {quote_name(folder)} list no images.")
         as_taken = parts.map_to_split((part for _, part in rows_with_parts), quote_name(folder))
         rows = (
             (path, name, as_taken[part], where) for (path, name, where), part in rows_with_parts
         )
         add_rows(self, rows, root, bad)
-        self.warnings = [*bad.check_share(len(self.rows)), *self.warnings]
+        self.warnings = [*bad.warn_of_bad_entries(len(self.rows)), *self.warnings]
         if self._unlabelled:
             self.warnings.append(
                 f"{format_count(self._unlabelled, 'row')} without a label left out."
@@ -76,13 +76,13 @@ class MetadataImages(FileImages):
         for line_number, row in rows:
             where = f"Line {line_number} of {quote_name(file)}"
             if isinstance(row, str):
-                bad.add(where, row)
+                bad.add_entry(where, row)
                 continue
             missing = [column for column in (_FILE, label) if column not in row]
             if missing:
                 columns = format_names([str(key) for key in row], 20)
                 problem = problem or f"{where} has no {format_names(missing)}, but {columns}"
-                bad.add(where, f"has no {format_names(missing)}")
+                bad.add_entry(where, f"has no {format_names(missing)}")
                 continue
             is_any_whole = True
             name, value = row[_FILE], row[label]
@@ -90,7 +90,7 @@ class MetadataImages(FileImages):
             if value is None or value == "" or value == -1:
                 self._unlabelled += 1
             elif (wrong := _explain_bad_row(name, value)) is not None:
-                bad.add(where, wrong)
+                bad.add_entry(where, wrong)
             else:
                 yield folder + str(name), _format_label(value), where
         # If no row has the columns, the columns are wrong rather than the rows.

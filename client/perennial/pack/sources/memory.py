@@ -73,7 +73,7 @@ class MappedImages(Images):
             elif isinstance(image, str | os.PathLike):
                 name = os.fspath(image)
                 self._contents.append(len(self._paths))
-                self._seen.add(name)
+                self._seen.record_file(name)
                 self._paths.append(name)
             else:
                 raise PackError(

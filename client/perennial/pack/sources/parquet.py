@@ -70,7 +70,7 @@ class ParquetImages(Images):
         self._parquet = import_optional("pyarrow.parquet", "A parquet file")
         folder = source if source.is_dir() else source.parent
         root = Root(folder, allow_outside)
-        files = find_parquet_files(root.walk()) if source.is_dir() else [source.name]
+        files = find_parquet_files(root.list_files()) if source.is_dir() else [source.name]
         super().__init__(f"{format_count(len(files), 'parquet file')} in {quote_name(source.name)}")
         self._files = [root.resolve_path(file) for file in files]
         self._seen, self._columns = Seen(), list[Columns]()
@@ -79,7 +79,7 @@ class ParquetImages(Images):
         self._unlabelled = 0
         part_of = parts.find_file_parts(files)
         for number, path in enumerate(self._files):
-            self._seen.add(path)
+            self._seen.record_file(path)
             with self._open_file(number) as file:
                 self._columns.append(
                     find_image_and_label_columns(file.schema_arrow, path, image, label)
@@ -93,7 +93,7 @@ class ParquetImages(Images):
 
     def _update_warnings(self) -> None:
         """Set the warnings about rows left out so far. Raises PackError if there are too many."""
-        self.warnings = self._bad.check_share(len(self.rows))
+        self.warnings = self._bad.warn_of_bad_entries(len(self.rows))
         if not self.rows:
             raise PackError(f"There is no labelled image in {self.origin}.")
         if self._unlabelled:
@@ -110,7 +110,7 @@ class ParquetImages(Images):
         at = 0
         for batch in file.iter_batches(columns=columns.read, use_threads=False):
             labels = batch.column(columns.label).to_pylist()
-            for label, path in zip(labels, columns.paths_in(batch), strict=True):
+            for label, path in zip(labels, columns.get_image_paths(batch), strict=True):
                 where = f"Row {at} of {file_name}"
                 try:
                     name = columns.name_of(label, classes, where)
@@ -124,7 +124,7 @@ class ParquetImages(Images):
                         )
                         labelled_rows.append(at)
                 except PackError as error:
-                    self._bad.add(where, str(error).removeprefix(where).strip())
+                    self._bad.add_entry(where, str(error).removeprefix(where).strip())
                 at += 1
         self._rows_of.append(labelled_rows)
 
@@ -142,7 +142,7 @@ class ParquetImages(Images):
                         rows.append(self.rows[at])
                         sizes.append(len(content))
                     else:
-                        self._bad.add(
+                        self._bad.add_entry(
                             f"Row {row} of {quote_name(self._files[number])}",
                             "has no image in it, perhaps only its path: embed the images when the "
                             "parquet is written",
@@ -176,7 +176,7 @@ class ParquetImages(Images):
                 continue
             batches = file.iter_batches(_BATCH_ROWS, [group], [columns.bytes], use_threads=False)
             for batch in batches:
-                values = columns.bytes_in(batch)
+                values = columns.get_image_bytes(batch)
                 while at < len(labelled_rows) and labelled_rows[at] < row + len(values):
                     yield values[labelled_rows[at] - row].as_py()
                     at += 1

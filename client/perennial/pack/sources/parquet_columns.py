@@ -45,7 +45,7 @@ class Columns:
         """Leaf column with image bytes."""
         return f"{self.image}.{BYTES}" if self.is_struct else self.image
 
-    def bytes_in(self, batch: Any) -> Any:
+    def get_image_bytes(self, batch: Any) -> Any:
         """Return the images of a batch; null where a struct is null."""
         return (
             _get_field(batch.column(self.image), BYTES)
@@ -53,7 +53,7 @@ class Columns:
             else batch.column(self.image)
         )
 
-    def paths_in(self, batch: Any) -> list[str | None]:
+    def get_image_paths(self, batch: Any) -> list[str | None]:
         """Return the path of each image of a batch, or None."""
         if not self.has_path:
             return [None] * batch.num_rows

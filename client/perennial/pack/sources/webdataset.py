@@ -66,7 +66,7 @@ class ShardImages(Images):
         """
         folder = source if source.is_dir() else source.parent
         root = Root(folder, allow_outside)
-        shards = find_shards(root.walk()) if source.is_dir() else [source.name]
+        shards = find_shards(root.list_files()) if source.is_dir() else [source.name]
         super().__init__(
             f"{format_count(len(shards), 'WebDataset shard')} in {quote_name(source.name)}"
         )
@@ -79,10 +79,10 @@ class ShardImages(Images):
         part_of = parts.find_file_parts(shards)
         as_taken = parts.map_to_split(part_of, quote_name(source))
         for number, part in enumerate(part_of):
-            self._seen.add(self._shards[number])
+            self._seen.record_file(self._shards[number])
             for sample in read_samples(self._shards[number]):
                 self._add_sample(sample, number, as_taken[part], classes)
-        self.warnings = self._bad.check_share(len(self.rows))
+        self.warnings = self._bad.warn_of_bad_entries(len(self.rows))
         if not self.rows:
             raise PackError(
                 f"The shards in {quote_name(source)} have no image "
@@ -98,7 +98,7 @@ class ShardImages(Images):
     def _add_sample(self, sample: Sample, shard: int, part: str, classes: ClassNames) -> None:
         where = f"The sample {quote_name(sample.key)} of {quote_name(self._shards[shard])}"
         if sample.wrong:
-            self._bad.add(where, sample.wrong)
+            self._bad.add_entry(where, sample.wrong)
             return
         if not sample.image or sample.label is None:
             self._without.append(sample.key)
@@ -106,7 +106,7 @@ class ShardImages(Images):
         try:
             label = classes.find_name(sample.label, where)
         except PackError as error:
-            self._bad.add(where, str(error).removeprefix(where).strip())
+            self._bad.add_entry(where, str(error).removeprefix(where).strip())
             return
         self.rows.append(
             Image(numbered_name(len(self.rows), sample.image), normal_label(label), part)

@@ -139,7 +139,7 @@ def _find_places(
         inside = [
             path
             for path in existing
-            if root.allow_outside or root.contains(str(root.folder / path))
+            if root.allow_outside or root.is_inside(str(root.folder / path))
         ]
         if not inside:
             root.resolve_path(candidates[0], quote_name(file.name))
@@ -155,7 +155,7 @@ def _list_images(root: Root, place: str, file: Path) -> Iterator[str]:
     """Yield the images of a folder, or of a text file that lists one per line."""
     path = Path(root.resolve_path(place, quote_name(file.name)))
     if path.is_dir():
-        yield from (name for name in root.walk(place) if is_image(name))
+        yield from (name for name in root.list_files(place) if is_image(name))
         return
     for image_line in _read_lines(path):
         if image_line.strip():
@@ -192,7 +192,7 @@ def _read_boxes(root: Root, image: str, classes: ClassNames, bad: BadEntries) ->
     try:
         box_lines = _read_lines(path)
     except PackError as error:
-        bad.add("A file of boxes:", str(error))
+        bad.add_entry("A file of boxes:", str(error))
         return boxes
     for number, box_line in enumerate(box_lines, start=1):
         if box_line.strip():
@@ -200,7 +200,7 @@ def _read_boxes(root: Root, image: str, classes: ClassNames, bad: BadEntries) ->
             try:
                 boxes.append(_parse_box(box_line.split(), where, classes))
             except PackError as error:
-                bad.add(where, str(error).removeprefix(where).strip())
+                bad.add_entry(where, str(error).removeprefix(where).strip())
     return boxes
 
 

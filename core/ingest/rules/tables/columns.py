@@ -74,7 +74,7 @@ def choose_columns(
 
     Raises NotLabels, and RuleError if several columns fit; the message names them and the option.
     """
-    sample = records.sample()
+    sample = records.sample_values()
     image, sample_images = _find_image_column(records, options, sample, find)
     if image < 0:
         # A table that is meant must not be passed over because its names are wrong.

@@ -24,14 +24,14 @@ class JsonText:
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
 
-    def peek(self) -> str:
+    def peek_character(self) -> str:
         """Return the next character that is not blank; "" at the end."""
         self._at = _BLANK_START.match(self._text, self._at).end()  # type: ignore[union-attr]
         return self._text[self._at : self._at + 1]
 
     def read_value(self) -> object:
         """Return the whole value at the position."""
-        self.peek()
+        self.peek_character()
         # Windows grow: one as long as the text would be copied for each of its entries.
         size = _FIRST_CHARS
         while True:
@@ -60,13 +60,13 @@ class JsonText:
         The caller must read the item before requesting the next one.
         """
         self._take_character("[")
-        if self.peek() == "]":
+        if self.peek_character() == "]":
             return self._take_character("]")
         number = 1
         while True:
             yield number
             number += 1
-            if self.peek() != ",":
+            if self.peek_character() != ",":
                 return self._take_character("]")
             self._take_character(",")
 
@@ -76,7 +76,7 @@ class JsonText:
         The caller must read the key's value before requesting the next key.
         """
         self._take_character("{")
-        if self.peek() == "}":
+        if self.peek_character() == "}":
             return self._take_character("}")
         while True:
             key = self.read_value()
@@ -84,7 +84,7 @@ class JsonText:
                 raise NotJson("has a key that is no text")
             self._take_character(":")
             yield key
-            if self.peek() != ",":
+            if self.peek_character() != ",":
                 return self._take_character("}")
             self._take_character(",")
 
@@ -95,7 +95,7 @@ class JsonText:
             self.read_value()
         except NotJson:
             self._at = at
-            first = self.peek()
+            first = self.peek_character()
             if first == "[":
                 for _ in self.iterate_items():
                     self.read_value()
@@ -106,7 +106,7 @@ class JsonText:
                 raise
 
     def _take_character(self, character: str) -> None:
-        if self.peek() != character:
+        if self.peek_character() != character:
             raise NotJson(f"is no valid JSON at character {self._at + 1}")
         self._at += 1
 
@@ -124,6 +124,6 @@ def read_line(text: str) -> object:
     """Return the value of a line of JSONL. Raises NotJson."""
     document = JsonText(text)
     value = document.read_value()
-    if document.peek():
+    if document.peek_character():
         raise NotJson("is no single JSON value")
     return value

@@ -46,7 +46,7 @@ def _read_outline(source: Source) -> tuple[list[object] | None, bool]:
             value = text.read_value()
             has_classes = isinstance(value, list | None)
             classes = value if isinstance(value, list) else None
-        elif key == "labels" and text.peek() == "{":
+        elif key == "labels" and text.peek_character() == "{":
             has_labels = True
             if has_classes:
                 break  # the exporter writes the classes first
@@ -65,11 +65,11 @@ def _read_labels(text: JsonText, classes: list[object] | None, rows: Rows, name:
         if classes is not None and isinstance(value, int) and not isinstance(value, bool):
             if not 0 <= value < len(classes):
                 if value == -1:
-                    rows.add(image, None, where)
+                    rows.add_entry(image, None, where)
                 else:
                     rows.add_bad(
                         where, f"has the class {value}, and there are {len(classes)} names"
                     )
                 continue
             value = classes[value]
-        rows.add(image, value, where)
+        rows.add_entry(image, value, where)

@@ -106,7 +106,7 @@ def label_images(pattern: Pattern, names: Sequence[str], images: Iterable[int], 
         stem = base[: base.rfind(".")] if "." in base else base
         label = pattern.label_of(stem) if len(base) <= MAX_NAME_CHARS else ""
         if label:
-            rows.add(
+            rows.add_entry(
                 names[i],
                 label,
                 f"the name {quote_name(names[i])}",

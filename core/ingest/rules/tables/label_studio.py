@@ -43,7 +43,7 @@ def _read_tasks(source: Source) -> None:
             if choices is None:
                 rows.add_bad(where, "has annotations that are no list of results")
             else:
-                rows.add(_find_image_name(source, task), choices, where)
+                rows.add_entry(_find_image_name(source, task), choices, where)
 
 
 def _find_image_name(source: Source, task: dict[str, object]) -> object:
@@ -53,10 +53,10 @@ def _find_image_name(source: Source, task: dict[str, object]) -> object:
     values = islice(data.values(), _MOST_VALUES)
     texts = [value for value in values if isinstance(value, str) and 0 < len(value) <= 1024]
     for value in texts:
-        if source.find(value) >= 0:
+        if source.find_image(value) >= 0:
             return value
     upload = task.get("file_upload")
-    if isinstance(upload, str) and source.find(upload) >= 0:
+    if isinstance(upload, str) and source.find_image(upload) >= 0:
         return upload
     return data.get("image", texts[0] if texts else None)
 
@@ -112,7 +112,7 @@ def _read_annotations(source: Source, records: Records) -> bool:
             for _ in range(entry.line_count):
                 rows.add_bad(entry.where, entry.problem)
         else:
-            rows.add(
+            rows.add_entry(
                 entry.values[image],
                 _read_choice(entry.values[label], records.form == CELLS),
                 entry.where,
@@ -121,13 +121,13 @@ def _read_annotations(source: Source, records: Records) -> bool:
 
 
 def _choose_image(source: Source, records: Records) -> int:
-    best, most_matches, sample = -1, 0, records.sample()
+    best, most_matches, sample = -1, 0, records.sample_values()
     for at, name in enumerate(records.columns):
         if name in _ABOUT:
             continue
         values = [row[at] for row in sample]
         matches = sum(
-            isinstance(v, str) and 0 < len(v) <= 1024 and source.find(v) >= 0 for v in values
+            isinstance(v, str) and 0 < len(v) <= 1024 and source.find_image(v) >= 0 for v in values
         )
         if matches > most_matches:
             best, most_matches = at, matches

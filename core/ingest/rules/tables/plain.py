@@ -41,7 +41,7 @@ def read_plain_table(source: Source) -> bool:
     records = _replace_image_header(source, source.records)
     try:
         columns = choose_columns(
-            records, source.options, source.find, source.images, is_own=source.is_own
+            records, source.options, source.find_image, source.images, is_own=source.is_own
         )
     except NotLabels:
         return False
@@ -66,7 +66,7 @@ def _replace_image_header(source: Source, records: Records) -> Records:
     ):
         return records
     names_image = any(
-        source.find(cell) >= 0
+        source.find_image(cell) >= 0
         for cell in records.columns
         # A header such as `image` may also be the stem of an image.
         if 0 < len(cell) <= 1024 and not is_image_word(cell)
@@ -99,7 +99,7 @@ def _read_rows(source: Source, records: Records, columns: Columns) -> None:
         elif isinstance(name, str) and is_broken(name):
             rows.add_bad(entry.where, "is not UTF-8: save the table as “CSV UTF-8”")
         else:
-            rows.add(name, values[label], entry.where, part_name)
+            rows.add_entry(name, values[label], entry.where, part_name)
 
 
 def _read_pairs(source: Source) -> bool:
@@ -116,7 +116,7 @@ def _read_pairs(source: Source) -> bool:
     text = JsonText(read_whole_text(source.file))
     try:
         for name in text.iterate_members():
-            rows.add(name, text.read_value(), f"{quote_name(name)} in {source.file.name}")
+            rows.add_entry(name, text.read_value(), f"{quote_name(name)} in {source.file.name}")
     except NotJson as error:
         rows.add_bad(f"the rest of {source.file.name}", str(error))
     return True
@@ -129,7 +129,7 @@ def _are_images(source: Source) -> bool:
         if isinstance(text.read_value(), dict | list):
             return False
         checked += 1
-        matches += 0 < len(name) <= 1024 and source.find(name) >= 0
+        matches += 0 < len(name) <= 1024 and source.find_image(name) >= 0
         if checked == _SAMPLE:
             break
     return checked > 0 and 2 * matches >= checked

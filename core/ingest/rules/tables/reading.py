@@ -99,7 +99,7 @@ def find_table(
     search = _Search(
         names, read, options, ImageNames(names, pictures) if images is None else images, most
     )
-    table = search.run(_find_candidates(names, remaining, options), pictures)
+    table = search.find_table(_find_candidates(names, remaining, options), pictures)
     if table is not None:
         return table
     pattern = file_names.find_teachable_machine_pattern(
@@ -168,7 +168,7 @@ class _Search:
         self._label_errors: list[RuleError] = []
         self._sources: list[Source] = []
 
-    def run(self, candidates: list[int], pictures: Sequence[int]) -> FoundTable | None:
+    def find_table(self, candidates: list[int], pictures: Sequence[int]) -> FoundTable | None:
         """Return the table among the candidates. Raises RuleError."""
         is_table_named = bool(self._options.table)
         files = []

@@ -56,7 +56,7 @@ class Records:
         """Yield all entries in order. Each iteration reads the file again."""
         return self._read_cells() if self.form == CELLS else self._read_objects()
 
-    def sample(self) -> list[Sequence[object]]:
+    def sample_values(self) -> list[Sequence[object]]:
         """Return the values of the first entries that have some.
 
         Many columns reduce the number of entries.

@@ -58,7 +58,7 @@ def resolve_rows(
     by_image: dict[int, TableRow | None] = {}
     for row, of in zip(table.rows, table.of, strict=True):
         folder = table.folders[of] if table.folders else ""
-        number = images.find(
+        number = images.find_image(
             row.image,
             folder,
             row.part or (find_part_in_path(table.names[of]) if table.names else ""),

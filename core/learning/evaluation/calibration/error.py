@@ -50,7 +50,7 @@ class Sorted:
     right: Mask
     starts: NDArray[np.int64]
 
-    def error_of(self, gaps: Floats) -> float:
+    def compute_raw_error(self, gaps: Floats) -> float:
         """Return the raw error for gaps [N] between probability and correctness, image by image."""
         return float(np.abs(np.add.reduceat(gaps, self.starts)).sum() / len(self.probabilities))
 
@@ -77,7 +77,7 @@ def measure_calibration(logits: Logits, temperature: float) -> Calibration | Non
             logits.values[other_half], logits.targets[other_half], start=temperature
         )
         probabilities[half], right[half] = _predict_rows(logits, half, of_other)
-    curve = precision_curve(*_predict_rows(logits, torch.arange(n), temperature))
+    curve = build_precision_curve(*_predict_rows(logits, torch.arange(n), temperature))
     return compute_calibration_error(probabilities, right).model_copy(update={"curve": curve})
 
 
@@ -95,7 +95,7 @@ def _predict_rows(logits: Logits, rows: Tensor, temperature: float) -> tuple[Flo
     return probabilities.numpy(), (predicted == logits.targets[rows]).numpy()
 
 
-def precision_curve(probabilities: Floats, right: Mask) -> list[CoveragePoint]:
+def build_precision_curve(probabilities: Floats, right: Mask) -> list[CoveragePoint]:
     """Return at most `POINTS` points of precision over coverage, by falling probability.
 
     Each has a lower bound of probability, the number of images above it, and how many of them are
@@ -128,15 +128,16 @@ def compute_calibration_error(probabilities: Floats, right: Mask, seed: int = _S
     """
     bins = sort_answers(probabilities, right)
     gaps = bins.probabilities - bins.right
-    raw, n, rng = bins.error_of(gaps), len(gaps), np.random.default_rng(seed)
+    raw, n, rng = bins.compute_raw_error(gaps), len(gaps), np.random.default_rng(seed)
     # Predictions drawn from the probabilities themselves, as of a perfectly calibrated model.
     drawn = [
-        bins.error_of(bins.probabilities - (rng.random(n) < bins.probabilities))
+        bins.compute_raw_error(bins.probabilities - (rng.random(n) < bins.probabilities))
         for _ in range(DRAWS)
     ]
     # Bootstrap: a draw with replacement as the number of times that each image is drawn.
     resampled = [
-        bins.error_of(gaps * np.bincount(rng.integers(0, n, n), minlength=n)) for _ in range(DRAWS)
+        bins.compute_raw_error(gaps * np.bincount(rng.integers(0, n, n), minlength=n))
+        for _ in range(DRAWS)
     ]
     # The larger of both: draws vary the outcomes, resamples the images.
     error, spread = raw - float(np.mean(drawn)), max(float(np.std(drawn)), float(np.std(resampled)))

@@ -73,7 +73,7 @@ def fit_temperature(logits: Tensor, targets: Tensor, start: float | None = None)
     # All classes score the same: no temperature changes a probability.
     if gap <= 0:
         return 1.0
-    target_logit = _mean_target_logit(z, possible, targets)
+    target_logit = _average_target_logits(z, possible, targets)
     low, high = -math.log(_WIDEST), math.log(_WIDEST)  # bounds of x = log(β · gap)
     at = 0.0 if start is None else max(low, min(high, math.log(gap / start)))
     for _ in range(_STEPS):
@@ -114,7 +114,7 @@ def choose_temperature(
 
     Args:
         held_out: logits of this version, over all tasks.
-        left_out: returns scores [n, classes] and rows int64 [n], see `Method.left_out_scores`.
+        left_out: returns scores [n, classes] and rows int64 [n], see `Method.compute_left_out_scores`.
         parent: the parent's temperature; None if there is no parent.
     """
     if len(held_out.targets) >= LEAST_IMAGES:
@@ -130,7 +130,7 @@ def choose_temperature(
     return Temperature(value=1.0, source="none")
 
 
-def _mean_target_logit(z: Tensor, possible: Tensor, targets: Tensor) -> float:
+def _average_target_logits(z: Tensor, possible: Tensor, targets: Tensor) -> float:
     """Return the mean logit of the targets.
 
     An image's class has the weight (n + 1) / (n + 2); the other classes share the remainder.

@@ -15,10 +15,10 @@ import torch
 from pydantic import ConfigDict, Field
 from torch import Tensor
 
-from core.learning.curvature.fisher import EXACT_CLASSES, Kind, diagonal_fisher
-from core.learning.data.augment import epoch_seed
+from core.learning.curvature.fisher import EXACT_CLASSES, Kind, estimate_diagonal_fisher
+from core.learning.data.augment import derive_seed
 from core.learning.methods.method import Footprint
-from core.learning.methods.penalties.quadratic import Quadratic, iter_chunks, weights_now
+from core.learning.methods.penalties.quadratic import Quadratic, copy_weights, iter_chunks
 from core.learning.methods.registration import register
 from core.learning.recipe import Strength, Strict
 from core.learning.training.context import Batch, Context
@@ -75,8 +75,8 @@ class Ewc(Quadratic):
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Measure the Fisher information, and merge it with the stored penalty."""
         tensors = self.tensors
-        for name, fresh in self._fisher(ctx, batches).items():
-            key, anchor, now = self.importance_key(name), f"anchor.{name}", weights_now(ctx, name)
+        for name, fresh in self._measure_fisher(ctx, batches).items():
+            key, anchor, now = self.importance_key(name), f"anchor.{name}", copy_weights(ctx, name)
             if key in tensors:
                 tensors[key], tensors[anchor] = merge_penalties(
                     tensors[key], tensors[anchor], fresh, now
@@ -84,10 +84,10 @@ class Ewc(Quadratic):
             else:
                 tensors[key], tensors[anchor] = fresh, now
 
-    def _fisher(self, ctx: Context, batches: Iterable[Batch]) -> dict[str, Tensor]:
+    def _measure_fisher(self, ctx: Context, batches: Iterable[Batch]) -> dict[str, Tensor]:
         kind, limit, generator = self._plan_sampling(ctx)
-        with ctx.evaluation_mode():
-            return diagonal_fisher(
+        with ctx.use_evaluation_mode():
+            return estimate_diagonal_fisher(
                 ctx.network,
                 lambda x: self.forward(ctx.network, x, ctx.head_task),
                 list(ctx.trainable),
@@ -99,10 +99,10 @@ class Ewc(Quadratic):
     def _plan_sampling(self, ctx: Context) -> tuple[Kind, int, torch.Generator]:
         """Return the kind of Fisher information, the number of images, and a generator."""
         # By all classes of the head, since the softmax is over all of them.
-        kind = self._resolve_kind(len(ctx.network.classes_of(ctx.head_task)))
+        kind = self._resolve_kind(len(ctx.network.list_classes(ctx.head_task)))
         limit = self.hyper.examples or (EXACT_EXAMPLES if kind == "exact" else SAMPLE_EXAMPLES)
         # A generator of its own, so that the draws do not depend on what training has drawn.
-        return kind, limit, torch.Generator().manual_seed(epoch_seed(ctx.recipe.seed, ctx.task, 2))
+        return kind, limit, torch.Generator().manual_seed(derive_seed(ctx.recipe.seed, ctx.task, 2))
 
     def _resolve_kind(self, classes: int) -> Kind:
         if self.hyper.fisher == "auto":

@@ -18,7 +18,7 @@ from core.learning.curvature.layers import find_layer, list_layer_names
 from core.learning.methods.method import Accepts, Footprint
 from core.learning.methods.penalties.ewc import Ewc, EwcHyper
 from core.learning.methods.penalties.factored import FactoredImportance
-from core.learning.methods.penalties.quadratic import iter_chunks, weights_now
+from core.learning.methods.penalties.quadratic import copy_weights, iter_chunks
 from core.learning.methods.registration import register
 from core.learning.recipe import Share
 from core.learning.training.context import Batch, Context
@@ -77,7 +77,7 @@ class EwcOnline(Ewc):
                 "tasks are unprotected"
             )
             # Importance of another form cannot be added to.
-            section.clear()
+            section.clear_content()
         if not self._factored:
             super().begin_task(ctx)
         elif section:
@@ -87,27 +87,27 @@ class EwcOnline(Ewc):
                 {n: find_layer(ctx.network, n).outputs for n in names}
             )
 
-    def penalty_grads(self, ctx: Context) -> None:
+    def add_penalty_gradients(self, ctx: Context) -> None:
         """Add lambda F (θ - θ*), or lambda H (θ - θ*) with factors."""
         if not self._factored:
-            super().penalty_grads(ctx)
+            super().add_penalty_gradients(ctx)
         elif self.penalty_strength > 0:
-            pull = FactoredImportance.get_cached(ctx, self.state[self.section]).penalty_gradient(
-                ctx.displacement_from_start(ctx.trainable)
-            )
+            pull = FactoredImportance.get_cached(
+                ctx, self.state[self.section]
+            ).compute_penalty_gradient(ctx.compute_displacement(ctx.trainable))
             for name, r in pull.items():
                 grad = ctx.trainable[name].grad
                 # A parameter without a gradient is not stepped.
                 if grad is not None:
                     grad.add_(r, alpha=self.penalty_strength)
 
-    def penalty(self, ctx: Context) -> float:
+    def compute_penalty(self, ctx: Context) -> float:
         """Return lambda / 2 Σ F (θ - θ*)², or lambda / 2 (θ - θ*)ᵀ H (θ - θ*) with factors."""
         if not self._factored:
-            return super().penalty(ctx)
+            return super().compute_penalty(ctx)
         importance = FactoredImportance.get_cached(ctx, self.state[self.section])
-        return self.penalty_strength * importance.penalty_value(
-            ctx.displacement_from_start(ctx.trainable)
+        return self.penalty_strength * importance.compute_penalty_value(
+            ctx.compute_displacement(ctx.trainable)
         )
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
@@ -118,7 +118,7 @@ class EwcOnline(Ewc):
             )
             return
         tensors = self.tensors
-        fresh = self._fisher(ctx, batches)
+        fresh = self._measure_fisher(ctx, batches)
         # All stored parameters: those that this task did not train gain no importance, but decay.
         for name in self.list_stored():
             tensors[self.importance_key(name)] = (
@@ -129,7 +129,7 @@ class EwcOnline(Ewc):
             tensors[self.importance_key(name)] = value if previous is None else previous + value
         for name in self.list_stored():
             # All anchors move: the penalty is around the latest weights alone.
-            tensors[f"anchor.{name}"] = weights_now(ctx, name)
+            tensors[f"anchor.{name}"] = copy_weights(ctx, name)
 
     # Factors by layer. Their anchor is the start of the task, where the latest task ended.
 
@@ -142,10 +142,13 @@ class EwcOnline(Ewc):
         kind, limit, generator = self._plan_sampling(ctx)
         network = ctx.network
         layers = dict.fromkeys(list_layer_names(network, ctx.trainable), self.hyper.curvature)
-        with ctx.evaluation_mode():
+        with ctx.use_evaluation_mode():
             estimator = CurvatureEstimator(
                 network, lambda x: self.forward(network, x, ctx.head_task), layers
             )
             for x, y in iter_chunks(batches, limit):
-                estimator.add(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
+                estimator.add_examples(
+                    x,
+                    lambda logits, y=y: log_p_gradients(logits, y, kind, generator),  # type: ignore[misc]
+                )
         return Curvature(estimator.build_blocks())

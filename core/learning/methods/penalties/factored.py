@@ -52,11 +52,13 @@ class FactoredImportance:
                 raise ValueError(
                     f"the stored importance names {name}, which the network does not have"
                 )
-        blocks = {name: block.with_rows(outputs[name]) for name, block in self._mean.blocks.items()}
+        blocks = {
+            name: block.grow_to_rows(outputs[name]) for name, block in self._mean.blocks.items()
+        }
         self._mean = Curvature(blocks)
         self._write_section()
 
-    def penalty_gradient(self, deltas: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def compute_penalty_gradient(self, deltas: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return H Δ by parameter, for displacements Δ by parameter."""
         gradients: dict[str, Tensor] = {}
         for name, block in self._mean.blocks.items():
@@ -64,7 +66,7 @@ class FactoredImportance:
             gradients |= {key: r * self.counts[name] for key, r in pull.items()}
         return gradients
 
-    def penalty_value(self, deltas: Mapping[str, Tensor]) -> float:
+    def compute_penalty_value(self, deltas: Mapping[str, Tensor]) -> float:
         """Return 1/2 Δᵀ H Δ, for displacements Δ by parameter.
 
         The result is read from the device, so a GPU must finish first: do not call it in each step.
@@ -84,7 +86,9 @@ class FactoredImportance:
             counts[name] = counts.get(name, 0.0) + 1
             previous = blocks.get(name)
             # 1 / counts is the new task's share of the mean.
-            blocks[name] = block if previous is None else previous.merge(block, 1 / counts[name])
+            blocks[name] = (
+                block if previous is None else previous.average_with(block, 1 / counts[name])
+            )
         self._mean, self.counts = Curvature(blocks), counts
         self._section.json["kind"] = kind
         self._write_section()
@@ -92,7 +96,7 @@ class FactoredImportance:
     def _write_section(self) -> None:
         # Read before the section is cleared.
         kind = self._section.json["kind"]
-        self._section.clear()
+        self._section.clear_content()
         self._section.tensors.update(
             {PREFIX + key: t for key, t in self._mean.to_tensors().items()}
         )

@@ -57,7 +57,7 @@ class L2Sp(Method):
     no_shards = ""
     hyper: L2SpHyper
 
-    def penalty_grads(self, ctx: Context) -> None:
+    def add_penalty_gradients(self, ctx: Context) -> None:
         """Add the penalty's gradients, alpha (w_S - w⁰_S) and beta w_N."""
         anchors = self._get_anchors(ctx)
         grads = {
@@ -74,7 +74,7 @@ class L2Sp(Method):
         if self.hyper.beta > 0 and new:
             torch._foreach_add_(new_grads, new, alpha=self.hyper.beta)
 
-    def penalty(self, ctx: Context) -> float:
+    def compute_penalty(self, ctx: Context) -> float:
         """Return alpha / 2 ‖w_S - w⁰_S‖² + beta / 2 ‖w_N‖²."""
         anchors = self._get_anchors(ctx)
         values = {name: p.detach() for name, p in self._select_parameters(ctx).items()}

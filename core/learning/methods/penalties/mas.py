@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field
 
 from core.learning.curvature.per_sample import PerSampleGradients
 from core.learning.methods.method import Footprint
-from core.learning.methods.penalties.quadratic import Quadratic, iter_chunks, weights_now
+from core.learning.methods.penalties.quadratic import Quadratic, copy_weights, iter_chunks
 from core.learning.methods.registration import register
 from core.learning.recipe import Strength, Strict
 from core.learning.training.context import Batch, Context
@@ -69,12 +69,12 @@ class Mas(Quadratic):
             # paper.
             torch.abs,
         )
-        with ctx.evaluation_mode():
+        with ctx.use_evaluation_mode():
             for x, _ in iter_chunks(batches):
                 # The gradient of ‖z‖² by z is 2 z.
-                gradients.add(x, lambda logits: [2 * logits])
-        for name, fresh in gradients.mean().items():
+                gradients.add_examples(x, lambda logits: [2 * logits])
+        for name, fresh in gradients.compute_means().items():
             previous = tensors.get(self.importance_key(name))
             # Added, as in the paper: every earlier task counts in full.
             tensors[self.importance_key(name)] = fresh if previous is None else previous + fresh
-            tensors[f"anchor.{name}"] = weights_now(ctx, name)
+            tensors[f"anchor.{name}"] = copy_weights(ctx, name)

@@ -78,7 +78,7 @@ class Quadratic(Method):
                 self.tensors[key] = _extend_to_shape(self.tensors[key], fresh, name)
         self._warn_of_limits(ctx)
 
-    def penalty_grads(self, ctx: Context) -> None:
+    def add_penalty_gradients(self, ctx: Context) -> None:
         """Add penalty_strength · importance (θ - anchor), then scale down steep gradients."""
         # A parameter without a gradient is not stepped, so nothing could act on a pull.
         names = [n for n in self._list_penalised(ctx) if ctx.trainable[n].grad is not None]
@@ -98,7 +98,7 @@ class Quadratic(Method):
         if slowed:
             torch._foreach_mul_([g for g, _ in slowed], [scale for _, scale in slowed])
 
-    def penalty(self, ctx: Context) -> float:
+    def compute_penalty(self, ctx: Context) -> float:
         """Return penalty_strength / 2 Σ importance (θ - anchor)² over the trainable parameters."""
         total = 0.0
         for name in self._list_penalised(ctx):
@@ -179,7 +179,7 @@ def iter_chunks(
                 return
 
 
-def weights_now(ctx: Context, name: str) -> Tensor:
+def copy_weights(ctx: Context, name: str) -> Tensor:
     """Return a copy of a parameter's values, in its memory layout."""
     return ctx.network.get_parameter(name).detach().clone(memory_format=torch.preserve_format)
 

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 
 from core.learning.methods.method import Footprint
-from core.learning.methods.penalties.quadratic import Quadratic, weights_now
+from core.learning.methods.penalties.quadratic import Quadratic, copy_weights
 from core.learning.methods.registration import register
 from core.learning.recipe import Strength, Strict
 from core.learning.training.context import Batch, Context
@@ -68,12 +68,12 @@ class Si(Quadratic):
         """Begin as in `Quadratic`; start the path integral of every trainable parameter at 0."""
         super().begin_task(ctx)
         for name in ctx.trainable:
-            now = weights_now(ctx, name)
+            now = copy_weights(ctx, name)
             self.tensors.setdefault(self.importance_key(name), torch.zeros_like(now))
             self.tensors.setdefault(f"anchor.{name}", now)  # also the start of the task's path
             self.tensors[f"path.{name}"] = torch.zeros_like(now)
 
-    def penalty_grads(self, ctx: Context) -> None:
+    def add_penalty_gradients(self, ctx: Context) -> None:
         """Record gradients and weights for the path integral, then add the penalty's gradient."""
         moving = {name: p for name, p in ctx.trainable.items() if p.grad is not None}
         ctx.scratch["moving"] = list(moving)
@@ -83,7 +83,7 @@ class Si(Quadratic):
         # The whole movement counts, with momentum, clipping and OLOR, so it is measured and not
         # computed.
         ctx.scratch["before"] = [p.detach().clone() for p in moving.values()]
-        super().penalty_grads(ctx)
+        super().add_penalty_gradients(ctx)
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
         """Add -g · Δθ of the step to the path integral."""
@@ -98,7 +98,7 @@ class Si(Quadratic):
         """Turn path integrals into importance, and move the anchor to the present weights."""
         tensors = self.tensors
         for name in ctx.trainable:
-            now, path = weights_now(ctx, name), tensors.pop(f"path.{name}")
+            now, path = copy_weights(ctx, name), tensors.pop(f"path.{name}")
             # The displacement since the anchor: the path of this task began there.
             moved = (now - tensors[f"anchor.{name}"]).square_()
             tensors[self.importance_key(name)] = (

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 
-from core.learning.memory.gradient import add_to_step, memory_gradient, step_gradient
+from core.learning.memory.gradient import add_to_step, compute_memory_gradient, read_step_gradient
 from core.learning.methods.method import Footprint
 from core.learning.methods.registration import register
 from core.learning.methods.replay.with_reservoir import BufferHyper, WithReservoir
@@ -57,10 +57,10 @@ class AGem(WithReservoir):
             return
         # The table for augmentation is drawn as well, but a memory's gradient is of unaugmented
         # images.
-        items, _ = reservoir.draw(self.hyper.reference_batch)
+        items, _ = reservoir.draw_items(self.hyper.reference_batch)
         parameters = list(ctx.trainable.values())
-        reference = memory_gradient(self, ctx, items, parameters)
-        products = torch.stack([step_gradient(parameters) @ reference, reference @ reference])
+        reference = compute_memory_gradient(self, ctx, items, parameters)
+        products = torch.stack([read_step_gradient(parameters) @ reference, reference @ reference])
         conflict, norm = products.tolist()  # one copy for both, since a GPU is waited for at each
         if conflict < 0 and norm >= FLAT:
             add_to_step(-conflict / norm * reference, parameters)
@@ -69,4 +69,4 @@ class AGem(WithReservoir):
         """Offer the task's examples to the reservoir."""
         for batch in batches:
             # Only now, so that the reference gradient is of earlier tasks alone.
-            self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task)
+            self._open_reservoir(ctx).offer_items(batch.raw, batch.y, ctx.task)

@@ -24,12 +24,12 @@ from torch.nn import functional
 from core.learning.data.transfer import send_tensor
 from core.learning.memory.replay import (
     Groups,
+    compute_item_logits,
+    compute_items_cross_entropy,
+    compute_items_distillation,
+    compute_joint_logits,
     draw_parts,
-    item_logits,
-    items_cross_entropy,
-    items_distillation,
-    joint_logits,
-    replay_inputs,
+    make_replay_inputs,
 )
 from core.learning.memory.reservoir import Items
 from core.learning.methods.method import Footprint
@@ -44,15 +44,15 @@ ItemsLoss = Callable[[Groups, Items], Tensor]
 CHUNK = 256  # images per forward pass without gradient
 
 
-def stored_logits_loss(groups: Groups, items: Items) -> Tensor:
+def compute_stored_logits_loss(groups: Groups, items: Items) -> Tensor:
     """Return the mean squared difference from the logits stored with the items."""
     assert items.logits is not None
-    return items_distillation(groups, items.logits)
+    return compute_items_distillation(groups, items.logits)
 
 
-def stored_labels_loss(groups: Groups, items: Items) -> Tensor:
+def compute_stored_labels_loss(groups: Groups, items: Items) -> Tensor:
     """Return the mean cross-entropy with the labels stored with the items."""
-    return items_cross_entropy(groups, items.labels)
+    return compute_items_cross_entropy(groups, items.labels)
 
 
 class DerHyper(BufferHyper):
@@ -82,7 +82,7 @@ class Der(WithReservoir):
 
     def get_replay_terms(self) -> dict[str, tuple[float, ItemsLoss]]:
         """Return name → (weight, loss) of each replayed term, in the order of their draws."""
-        return {"logits": (self.hyper.alpha, stored_logits_loss)}
+        return {"logits": (self.hyper.alpha, compute_stored_logits_loss)}
 
     @property
     def shares_draw(self) -> bool:
@@ -108,7 +108,7 @@ class Der(WithReservoir):
         theirs."""
         buffer = self.state["buffer"]
         if "tasks" in buffer.tensors:
-            self._fill_logits(ctx, (buffer.on_host("tasks") == ctx.task).nonzero().squeeze(1))
+            self._fill_logits(ctx, (buffer.copy_to_host("tasks") == ctx.task).nonzero().squeeze(1))
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         """Return the cross-entropy of the new batch, and the weighted loss of each replayed
@@ -124,19 +124,19 @@ class Der(WithReservoir):
         draws = draw_parts(ctx, reservoir, size, count)
         if any(items.labels.shape[0] == 0 for items, _, _ in draws):
             terms_in_use, draws = {}, []  # there are fewer items than slices, and none for this one
-        parts = [(replay_inputs(ctx, items, table), items.tasks) for items, table, _ in draws]
+        parts = [(make_replay_inputs(ctx, items, table), items.tasks) for items, table, _ in draws]
         if parts and ctx.rows_independent:
             # One pass for all, since a small network on a GPU costs time per call, not per image.
             current = (batch.x, torch.full((batch.y.shape[0],), ctx.task))
-            ((_, logits),), *groups = joint_logits(self, ctx, [current, *parts])
+            ((_, logits),), *groups = compute_joint_logits(self, ctx, [current, *parts])
         else:
             logits = self.forward(ctx.network, batch.x, batch.task)
             groups = []
             for x, tasks in parts:
                 # BatchNorm cannot train on a single image, so the running statistics are used for
                 # it.
-                with ctx.extra_forward() if len(x) > 1 else ctx.evaluation_mode():
-                    groups.append(item_logits(self, ctx, x, tasks))
+                with ctx.use_extra_forward() if len(x) > 1 else ctx.use_evaluation_mode():
+                    groups.append(compute_item_logits(self, ctx, x, tasks))
         ctx.scratch["logits"] = logits.detach()
         # With `balanced_batches` a small task counts by its share, and replay fills the remainder.
         terms = {"task": ctx.share * ctx.loss(logits, batch.y)}
@@ -146,15 +146,15 @@ class Der(WithReservoir):
             terms[name] = weight * loss(groups[drawn], items)
             if ctx.part.of > 1:
                 slice_count, averaged = (
-                    _num_averaged(ctx, name, group) for group in (items, whole)
+                    _count_averaged(ctx, name, group) for group in (items, whole)
                 )
-                terms[name] = ctx.part.mean_factor(slice_count, averaged) * terms[name]
+                terms[name] = ctx.part.compute_mean_factor(slice_count, averaged) * terms[name]
         return terms
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
         """Offer the batch with the logits that it was trained on."""
         # In every epoch: the memory holds logits of the whole trajectory, as in the paper.
-        self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task, ctx.scratch["logits"])
+        self._open_reservoir(ctx).offer_items(batch.raw, batch.y, ctx.task, ctx.scratch["logits"])
 
     def _fill_logits(self, ctx: Context, index: Tensor, known: int | None = None) -> None:
         """Store the network's present logits of the items `index`, int64 [n], on the CPU.
@@ -162,11 +162,13 @@ class Der(WithReservoir):
         `known`: number of outputs that count, for a single head; None: all.
         """
         computed: list[tuple[Tensor, Tensor]] = []
-        with torch.no_grad(), ctx.evaluation_mode():
+        with torch.no_grad(), ctx.use_evaluation_mode():
             for part in index.split(CHUNK):  # type: ignore[no-untyped-call]
                 ctx.alive()
                 items = Items.from_section(self.state["buffer"], part)
-                for rows, logits in item_logits(self, ctx, ctx.inputs(items.images), items.tasks):
+                for rows, logits in compute_item_logits(
+                    self, ctx, ctx.inputs(items.images), items.tasks
+                ):
                     logits = logits[:, :known] if ctx.scenario == "class" else logits
                     places = send_tensor(part, ctx.device)
                     computed.append((places if rows is None else places[rows], logits))
@@ -183,8 +185,8 @@ class Der(WithReservoir):
             tensors["widths"][rows] = logits.shape[1]
 
 
-def _num_averaged(ctx: Context, term: str, items: Items) -> int:
+def _count_averaged(ctx: Context, term: str, items: Items) -> int:
     """Return the count that a term is a mean over: items, or outputs if heads differ in size."""
     if term != "logits" or ctx.scenario != "task":
         return items.labels.shape[0]
-    return sum(len(ctx.network.classes_of(int(task))) for task in items.tasks.tolist())
+    return sum(len(ctx.network.list_classes(int(task))) for task in items.tasks.tolist())

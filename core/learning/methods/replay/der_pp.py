@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 
 from core.learning.methods.method import CLIP_FROM_RANDOM, Footprint
 from core.learning.methods.registration import register
-from core.learning.methods.replay.der import Der, DerHyper, ItemsLoss, stored_labels_loss
+from core.learning.methods.replay.der import Der, DerHyper, ItemsLoss, compute_stored_labels_loss
 from core.learning.recipe import NotNegative, Strict
 
 
@@ -53,7 +53,10 @@ class DerPlusPlus(Der):
     def get_replay_terms(self) -> dict[str, tuple[float, ItemsLoss]]:
         """Return the replay terms of DER, and the cross-entropy of stored labels."""
         # Behind the logits: the order of draws is part of the run, and with beta 0 it is DER's.
-        return {**super().get_replay_terms(), "labels": (self.hyper.beta, stored_labels_loss)}
+        return {
+            **super().get_replay_terms(),
+            "labels": (self.hyper.beta, compute_stored_labels_loss),
+        }
 
     @property
     def shares_draw(self) -> bool:

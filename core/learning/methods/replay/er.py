@@ -13,7 +13,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from core.learning.memory.replay import draw_parts, item_logits, items_cross_entropy, replay_inputs
+from core.learning.memory.replay import (
+    compute_item_logits,
+    compute_items_cross_entropy,
+    draw_parts,
+    make_replay_inputs,
+)
 from core.learning.memory.reservoir import Items
 from core.learning.methods.method import CLIP_FROM_RANDOM, Footprint
 from core.learning.methods.registration import register
@@ -61,7 +66,7 @@ class Er(WithReservoir):
             return terms
         # The mean covers new and replayed images, whose numbers differ from slice to slice.
         slice_count = batch.y.shape[0] + items.labels.shape[0]
-        share = ctx.part.mean_factor(
+        share = ctx.part.compute_mean_factor(
             slice_count, ctx.part.images + whole.labels.shape[0]
         )  # one mean over both
         return {name: share * term for name, term in terms.items()}
@@ -70,12 +75,14 @@ class Er(WithReservoir):
         self, ctx: Context, batch: Batch, items: Items, table: Tensor
     ) -> dict[str, Tensor]:
         """Return one mean cross-entropy over a slice's images and its items."""
-        x = torch.cat([batch.x, replay_inputs(ctx, items, table)])
+        x = torch.cat([batch.x, make_replay_inputs(ctx, items, table)])
         y = torch.cat([batch.y, items.labels])
         current = batch.y.shape[0]
         if ctx.scenario == "task":
             tasks = torch.cat([torch.full((current,), ctx.task), items.tasks])
-            return {"task": items_cross_entropy(item_logits(self, ctx, x, tasks), y)}
+            return {
+                "task": compute_items_cross_entropy(compute_item_logits(self, ctx, x, tasks), y)
+            }
         logits = self.forward(ctx.network, x, None)
         if not ctx.masked:
             return {"task": ctx.loss(logits, y)}
@@ -89,4 +96,4 @@ class Er(WithReservoir):
         """Offer the batch to the reservoir in the first epoch only."""
         # Offered once: in every epoch, a task's chance to stay would grow with its epochs.
         if ctx.epoch == 0:
-            self._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task)
+            self._open_reservoir(ctx).offer_items(batch.raw, batch.y, ctx.task)

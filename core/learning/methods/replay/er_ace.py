@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.memory.replay import replay_inputs
+from core.learning.memory.replay import make_replay_inputs
 from core.learning.methods.registration import register
 from core.learning.methods.replay.er import Er
 from core.learning.training.context import Batch, Context
@@ -47,18 +47,18 @@ class ErAce(Er):
         reservoir = self._open_reservoir(ctx)
         if n == 0 or reservoir.size == 0:
             logits = self.forward(ctx.network, batch.x, None).float()
-            return {"task": batch_cross_entropy(logits, batch.y)}
-        items, table = reservoir.draw(n, ctx.augment.columns)
-        x = torch.cat([batch.x, replay_inputs(ctx, items, table)])
+            return {"task": compute_batch_cross_entropy(logits, batch.y)}
+        items, table = reservoir.draw_items(n, ctx.augment.columns)
+        x = torch.cat([batch.x, make_replay_inputs(ctx, items, table)])
         # One pass over both, so that BatchNorm sees new and old images together.
         logits, new = self.forward(ctx.network, x, None).float(), len(batch.y)
         return {
-            "task": batch_cross_entropy(logits[:new], batch.y),
+            "task": compute_batch_cross_entropy(logits[:new], batch.y),
             "replay": functional.cross_entropy(logits[new:], items.labels),
         }
 
 
-def batch_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+def compute_batch_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """Return the mean cross-entropy of logits [B, C] over the classes that occur in y.
 
     y: int64 [B].

@@ -21,14 +21,14 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from core.learning.data.augment import epoch_seed
+from core.learning.data.augment import derive_seed
 from core.learning.data.transfer import send_tensor
-from core.learning.memory.gradient import add_to_step, memory_gradient, step_gradient
+from core.learning.memory.gradient import add_to_step, compute_memory_gradient, read_step_gradient
 from core.learning.memory.per_task import TaskMemory
 from core.learning.memory.reservoir import Items
 from core.learning.methods.method import Footprint, Method
 from core.learning.methods.registration import register
-from core.learning.optimizers.gem_dual import gram_and_dots, solve_dual
+from core.learning.optimizers.gem_dual import compute_gram_and_dots, solve_dual
 from core.learning.recipe import NotNegative, Strict
 from core.learning.training.context import Batch, Context
 
@@ -95,8 +95,8 @@ class Gem(Method):
             # the memory.
             rows = torch.empty(t, sum(p.numel() for p in block), device=ctx.device)
             for row, items in zip(rows, constraints, strict=True):
-                row.copy_(memory_gradient(self, ctx, items, block))
-            more_gram, more_dots = gram_and_dots(rows, step_gradient(block))
+                row.copy_(compute_memory_gradient(self, ctx, items, block))
+            more_gram, more_dots = compute_gram_and_dots(rows, read_step_gradient(block))
             gram, dots = gram + more_gram, dots + more_dots
         # No constraint is violated: leave the gradient as it is, bit for bit.
         if not bool((dots < 0).any()):
@@ -109,7 +109,9 @@ class Gem(Method):
         # The rows did not fit in memory at once: compute the violated ones again.
         for weight, items in zip(v.tolist(), constraints, strict=True):
             if weight != 0:
-                add_to_step(weight * memory_gradient(self, ctx, items, parameters), parameters)
+                add_to_step(
+                    weight * compute_memory_gradient(self, ctx, items, parameters), parameters
+                )
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Store examples of the task."""
@@ -128,7 +130,7 @@ class Gem(Method):
         size, n = self.hyper.memory_batch, items.labels.shape[0]
         if size is None or size >= n:
             return items
-        seed = epoch_seed(ctx.recipe.seed, ctx.task, ctx.step, number, _DRAWS)
+        seed = derive_seed(ctx.recipe.seed, ctx.task, ctx.step, number, _DRAWS)
         # Sorted, so that the sum over them does not depend on the order of the draw.
         rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:size].sort().values
         tasks, rows = items.tasks.index_select(0, rows), send_tensor(rows, items.labels.device)

@@ -28,7 +28,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.memory.exemplars import Exemplars
-from core.learning.memory.rehearsal import choose_exemplars, exemplars_for_batch, unit_features
+from core.learning.memory.rehearsal import (
+    choose_exemplars,
+    compute_unit_features,
+    draw_step_exemplars,
+)
 from core.learning.methods.method import CLIP_FROM_RANDOM, Footprint, Method
 from core.learning.methods.registration import register
 from core.learning.methods.teacher import get_teacher
@@ -79,9 +83,9 @@ class Icarl(Method):
         means = self.state["own"].tensors.get(MEANS)
         if means is None:
             return self.forward(network, x, task)
-        start = network.first_class(task)
-        means = means[start : start + len(network.classes_of(task))]
-        features = unit_features(network, x)
+        start = network.find_first_class(task)
+        means = means[start : start + len(network.list_classes(task))]
+        features = compute_unit_features(network, x)
         # Written out as products: a difference for each image and class would take B · C · D
         # numbers.
         return (
@@ -90,23 +94,23 @@ class Icarl(Method):
 
     def begin_task(self, ctx: Context) -> None:
         """Drop the class means: they belong to weights that are about to change."""
-        self.state["own"].clear()  # means of weights that are about to change
+        self.state["own"].clear_content()  # means of weights that are about to change
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         """Return one mean binary cross-entropy over all classes, in two terms: this task's and the
         others."""
-        offset = ctx.network.first_class(ctx.head_task)
+        offset = ctx.network.find_first_class(ctx.head_task)
         x, labels = batch.x, batch.y + offset
-        if (share := exemplars_for_batch(ctx, Exemplars(self.state["exemplars"]))) is not None:
+        if (share := draw_step_exemplars(ctx, Exemplars(self.state["exemplars"]))) is not None:
             x, labels = torch.cat([x, share[0]]), torch.cat([labels, share[1]])
-        logits = _all_logits(ctx.network, x)
+        logits = _compute_all_logits(ctx.network, x)
         targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
         part = ctx.class_rows.numel() / logits.shape[1]
         # No other class exists yet, so there is nothing to distil.
         if part == 1:
             return {"task": functional.binary_cross_entropy_with_logits(logits, targets)}
         with torch.no_grad():
-            soft = _all_logits(get_teacher(ctx), x).sigmoid()
+            soft = _compute_all_logits(get_teacher(ctx), x).sigmoid()
         new, old = self._split_columns(ctx, logits.shape[1])
         # one mean over all classes, in two terms
         terms = {"task": (new, targets, part), "distillation": (old, soft, 1 - part)}
@@ -116,7 +120,7 @@ class Icarl(Method):
             for name, (rows, target, weight) in terms.items()
         }
 
-    def tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the mean binary cross-entropy over all classes."""
         targets = functional.one_hot(y, logits.shape[1]).to(logits.dtype)
         return functional.binary_cross_entropy_with_logits(logits, targets)
@@ -128,7 +132,7 @@ class Icarl(Method):
         # The teacher is no longer needed, and takes as much memory as the network.
         ctx.cache.clear()
         exemplars = Exemplars(self.state["exemplars"])
-        classes = sum(len(ctx.network.classes_of(task)) for task in ctx.network.head_tasks())
+        classes = sum(len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks())
         share = self.hyper.exemplars // classes
         exemplars.trim_lists(share)
         if share == 0:
@@ -137,11 +141,11 @@ class Icarl(Method):
                 "kept, and the head answers instead of class means; raise method.exemplars"
             )
             return
-        offset = ctx.network.first_class(ctx.head_task)
-        with ctx.evaluation_mode(), torch.no_grad():
+        offset = ctx.network.find_first_class(ctx.head_task)
+        with ctx.use_evaluation_mode(), torch.no_grad():
             chosen = choose_exemplars(ctx.network, batches, share, ctx.alive)
             lists = {label + offset: images for label, images in chosen.items()}
-            exemplars.add(lists, ctx.task, share)
+            exemplars.append_images(lists, ctx.task, share)
             self._make_means(ctx, exemplars, classes)
 
     def erase_tasks(self, tasks: set[int]) -> None:
@@ -158,7 +162,7 @@ class Icarl(Method):
         task."""
         if "columns" not in ctx.cache:
             new = torch.zeros(classes, dtype=torch.bool, device=ctx.device)
-            new[ctx.class_rows + ctx.network.first_class(ctx.head_task)] = True
+            new[ctx.class_rows + ctx.network.find_first_class(ctx.head_task)] = True
             ctx.cache["columns"] = tuple(mask.nonzero().squeeze(1) for mask in (new, ~new))
         columns: tuple[Tensor, Tensor] = ctx.cache["columns"]
         return columns
@@ -173,8 +177,9 @@ class Icarl(Method):
                 "or their data was deleted): the head answers instead of class means"
             )
             return
+        parts = exemplars.images.split(CHUNK)  # type: ignore[no-untyped-call]
         features = torch.cat(
-            [unit_features(ctx.network, ctx.inputs(part)) for part in exemplars.images.split(CHUNK)]  # type: ignore[no-untyped-call]
+            [compute_unit_features(ctx.network, ctx.inputs(part)) for part in parts]
         )
         sums = features.new_zeros(classes, features.shape[1]).index_add_(
             0, exemplars.labels, features
@@ -183,9 +188,9 @@ class Icarl(Method):
         self.state["own"].tensors[MEANS] = functional.normalize(sums)
 
 
-def _all_logits(network: Network, x: Tensor) -> Tensor:
+def _compute_all_logits(network: Network, x: Tensor) -> Tensor:
     """Return logits float32 [B, C] over all classes of all heads."""
     features = network.features(x)
     return torch.cat(
-        [network.logits(features, task) for task in network.head_tasks()], dim=1
+        [network.logits(features, task) for task in network.list_head_tasks()], dim=1
     ).float()

@@ -100,7 +100,7 @@ class SmallResNet(Backbone):
         return x.mean((2, 3))
 
 
-def resnet20(hyper: ResNet20Hyper, image: ImageSpec) -> Backbone:
+def build_resnet20(hyper: ResNet20Hyper, image: ImageSpec) -> Backbone:
     """Build ResNet-20: three stages of three blocks.
 
     He's form with 1x1 projections as shortcuts (his option B).

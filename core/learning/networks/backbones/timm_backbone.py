@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from core.contract.pretrained import Pretrained
 from core.learning.networks.backbone import Backbone, ImageSpec, Layer, split_evenly
 from core.learning.networks.backbones.timm_names import DEFAULT, find_pretrained
-from core.learning.timm_import import timm_models
+from core.learning.timm_import import import_timm_models
 
 THIRDS = 3
 
@@ -69,7 +69,7 @@ class TimmBackbone(Backbone):
     def to_empty(self, *, device: Any, recurse: bool = True) -> TimmBackbone:
         """Allocate as the base class does, then recompute buffers that are never stored."""
         super().to_empty(device=device, recurse=recurse)
-        timm_models()._manipulate.reinit_non_persistent_buffers(self.__dict__["_net"])
+        import_timm_models()._manipulate.reinit_non_persistent_buffers(self.__dict__["_net"])
         return self
 
     def draw_weights(self, generator: torch.Generator) -> None:
@@ -87,7 +87,7 @@ class TimmBackbone(Backbone):
                 tensor.copy_(drawn[name])
 
 
-def timm_backbone(hyper: TimmHyper, image: ImageSpec) -> Backbone:
+def build_timm_backbone(hyper: TimmHyper, image: ImageSpec) -> Backbone:
     """Build the network that timm has under this name.
 
     Raises ValueError for an unknown name, or images that it does not take.
@@ -113,7 +113,7 @@ def _create_net(known: Pretrained, image: ImageSpec) -> nn.Module:
         raise ValueError(
             f"timm/{known.name} takes images of {known.describe_sizes()}, not {image.size}"
         )
-    create: Callable[..., nn.Module] = timm_models().create_model
+    create: Callable[..., nn.Module] = import_timm_models().create_model
     return create(
         known.name, pretrained=False, num_classes=0, **known.build_timm_arguments(image.size)
     )
@@ -162,7 +162,9 @@ def _group_tensors(net: nn.Module) -> Mapping[int, list[str]]:
     names = list(net.state_dict())
     if hasattr(net, "group_matcher"):
         named = ((name, name) for name in names)
-        return timm_models()._manipulate.group_with_matcher(named, net.group_matcher(coarse=False))  # type: ignore[operator,no-any-return]
+        matcher = net.group_matcher(coarse=False)  # type: ignore[operator]
+        manipulate = import_timm_models()._manipulate
+        return manipulate.group_with_matcher(named, matcher)  # type: ignore[no-any-return]
     layers: dict[str, list[str]] = defaultdict(list)
     for name in names:
         words = name.split(".")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from core.learning.networks.backbones.timm_backbone import get_feature_width
-from core.learning.timm_import import timm_models
+from core.learning.timm_import import import_timm_models
 
 BATCH = 2
 """Images per pass: batch norms refuse one."""
@@ -56,7 +56,7 @@ def _build_net(name: str, **arguments: object) -> nn.Module:
     """Build a timm network on the meta device, without changing the global generator."""
     # Without memory: some of timm's networks take gigabytes.
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        return timm_models().create_model(name, pretrained=False, num_classes=0, **arguments)  # type: ignore[no-any-return]
+        return import_timm_models().create_model(name, pretrained=False, num_classes=0, **arguments)  # type: ignore[no-any-return]
 
 
 def _count_activations(net: nn.Module, size: int, width: int) -> tuple[int, int]:

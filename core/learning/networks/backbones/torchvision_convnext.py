@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from core.learning.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer
-from core.learning.torchvision_import import torchvision_models
+from core.learning.torchvision_import import import_torchvision_models
 
 LAYER_SCALE = 1e-6
 
@@ -41,7 +41,7 @@ class ConvNext(Backbone):
 
     def __init__(self, name: str, hyper: ConvNextHyper, image: ImageSpec) -> None:
         super().__init__()
-        net = getattr(torchvision_models(), name)(weights=None, stochastic_depth_prob=0.0)
+        net = getattr(import_torchvision_models(), name)(weights=None, stochastic_depth_prob=0.0)
         small = hyper.stem == "small" or (hyper.stem == "auto" and image.size <= SMALL_IMAGE)
         stride = 2 if small else 4
         smallest = stride * 8  # stem, then three halvings

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from core.learning.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec
-from core.learning.torchvision_import import torchvision_models
+from core.learning.torchvision_import import import_torchvision_models
 
 
 class ResNetHyper(BaseModel):
@@ -35,7 +35,7 @@ class ResNet(Backbone):
 
     def __init__(self, name: str, hyper: ResNetHyper, image: ImageSpec) -> None:
         super().__init__()
-        net = getattr(torchvision_models(), name)(weights=None)
+        net = getattr(import_torchvision_models(), name)(weights=None)
         self.small = hyper.stem == "small" or (hyper.stem == "auto" and image.size <= SMALL_IMAGE)
         if self.small:
             self.conv1 = nn.Conv2d(image.channels, 64, 3, padding=1, bias=False)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from core.learning.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer, split_evenly
-from core.learning.torchvision_import import torchvision_models
+from core.learning.torchvision_import import import_torchvision_models
 
 STAGES = 4
 Patch = Annotated[int | None, Field(ge=1, le=64)]
@@ -77,7 +77,7 @@ class Vit(Backbone):
             patch = large_patch if image.size > SMALL_IMAGE else 4 if image.size <= 32 else 8
         if patch > image.size:
             raise ValueError(f"the patch ({patch} pixels) is larger than the image ({image.size})")
-        net = torchvision_models().VisionTransformer(
+        net = import_torchvision_models().VisionTransformer(
             # torchvision requires a multiple of the patch.
             image_size=image.size // patch * patch,
             patch_size=patch,
@@ -110,7 +110,7 @@ class Vit(Backbone):
         return torch.cat([self.class_token.expand(len(patches), -1, -1), patches], dim=1)
 
 
-def vit(hyper: VitHyper, image: ImageSpec) -> Backbone:
+def build_vit(hyper: VitHyper, image: ImageSpec) -> Backbone:
     """Build a transformer of any size; patch 16 above 64 pixels unless given."""
     return Vit(hyper, image, 16)
 

@@ -54,17 +54,19 @@ def run_expert(
     wide: list[Tensor] = []
     for at, layer in enumerate(expert.layers):
         attention_drop, mixing_drop = (None, None) if drop_path is None else drop_path[at]
-        s = layer.attend(r, expert.token, attention_drop)  # type: ignore[operator]
+        s = layer.attend_to_heads(r, expert.token, attention_drop)  # type: ignore[operator]
         normalised.append(layer.norm2(s))  # type: ignore[operator]
         heads = [*(of[at] for of in before.heads), normalised[at]]
         wide.append(layer.compute_hidden(normalised[at], heads))  # type: ignore[operator]
         hidden = [*(of[at] for of in before.hidden), wide[at]]
-        r = layer.mix(s, wide[at], hidden, mixing_drop)  # type: ignore[operator]
+        r = layer.mix_heads(s, wide[at], hidden, mixing_drop)  # type: ignore[operator]
     features = [*before.features, expert.extract_feature(r)]
     return ChainOutputs([*before.heads, normalised], [*before.hidden, wide], features)
 
 
-def drop_path_masks(layers: int, most: float, batch: int, generator: torch.Generator) -> Tensor:
+def draw_drop_path_masks(
+    layers: int, most: float, batch: int, generator: torch.Generator
+) -> Tensor:
     """Return masks [layers, 2, B]: 0 with probability p, else 1 / (1 - p).
 
     p rises with the layer from 0 to `most`.

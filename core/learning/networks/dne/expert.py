@@ -95,7 +95,7 @@ class Layer(nn.Module):
         self.norm2 = nn.LayerNorm(width, EPSILON)
         self.mixing = TaskMixing(heads, earlier + heads, sizes) if earlier else Mlp(heads, sizes)
 
-    def attend(self, r: Tensor, token: Tensor, drop: Tensor | None = None) -> Tensor:
+    def attend_to_heads(self, r: Tensor, token: Tensor, drop: Tensor | None = None) -> Tensor:
         """Return s: [B, N, d], or [B, 1, d] in the last layer.
 
         drop: [B], the multiplier of the branch.
@@ -114,7 +114,7 @@ class Layer(nn.Module):
         """
         return functional.gelu(self.mixing.compute_hidden(own, heads))
 
-    def mix(
+    def mix_heads(
         self, s: Tensor, own: Tensor, hidden: Sequence[Tensor], drop: Tensor | None = None
     ) -> Tensor:
         """Return the layer's output r [B, N, d] from its hidden heads.

@@ -39,7 +39,7 @@ class ExpandedNetwork(GrowingNetwork):
         """Build from a plain network and the result of `describe`, for a strict load afterwards."""
         return ExpandedNetwork(plain, description["experts"])
 
-    def describe(self) -> dict[str, Any]:
+    def describe_for_manifest(self) -> dict[str, Any]:
         """Describe the network for the manifest.
 
         `experts`: heads of each expert after the first.
@@ -58,7 +58,7 @@ class ExpandedNetwork(GrowingNetwork):
         """Draw a new expert's first weights from the generator."""
         fill_weights(expert, fill_expert_module, generator)
 
-    def packed(self) -> Packed:
+    def use_packed_experts(self) -> Packed:
         """Pack the older experts' present weights, for passes in training.
 
         The caller holds the result; the network does not.
@@ -74,7 +74,11 @@ class ExpandedNetwork(GrowingNetwork):
         with torch.no_grad():
             # Without a graph: older experts are frozen, and activations of all of them would fill
             # the memory.
-            outputs = run_chain(self.list_experts()[:-1], x) if packed is None else packed.run(x)
+            outputs = (
+                run_chain(self.list_experts()[:-1], x)
+                if packed is None
+                else packed.run_packed_chain(x)
+            )
         return OlderFeatures(outputs.features, outputs)
 
     def forward_newest(

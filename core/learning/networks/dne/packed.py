@@ -53,7 +53,7 @@ class Packed:
         ]
 
     @torch.no_grad()
-    def run(self, x: Tensor) -> ChainOutputs:
+    def run_packed_chain(self, x: Tensor) -> ChainOutputs:
         """Return what `chain.run_chain` computes, for images [B, channels, size, size]."""
         # All experts read the same image, each by its own patches.
         rs = [stack.embed_patches(x) for stack in self._stacks]
@@ -128,7 +128,7 @@ class _Layer:
         """Return q, k and v, each [B, G k, tokens, D]."""
         if self._tokens is not None:
             r = torch.cat([self._tokens.expand(-1, r.shape[1], -1, -1), r], 2)
-        y = _cast_for_matmul(_normalise(r))
+        y = _cast_for_matmul(_normalise_features(r))
         queries = y if self._tokens is None else y[:, :, :1]
         parts = [self._query(queries), *self._known(y).chunk(2, -1)]
         return [self._split_heads(part).permute(1, 0, 3, 2, 4).flatten(1, 2) for part in parts]
@@ -196,7 +196,7 @@ class _Norm:
         self._bias = torch.stack([norm.bias for norm in norms])[:, None, None]
 
     def __call__(self, y: Tensor) -> Tensor:
-        return torch.addcmul(self._bias, _normalise(y), self._weight)
+        return torch.addcmul(self._bias, _normalise_features(y), self._weight)
 
 
 class _Linear:
@@ -291,7 +291,7 @@ def _join_sources(layers: Sequence[_Layer], stacks: Sequence[Tensor]) -> Tensor:
     return torch.cat([layer.arrange_sources(y) for layer, y in zip(layers, stacks, strict=True)], 1)
 
 
-def _normalise(y: Tensor) -> Tensor:
+def _normalise_features(y: Tensor) -> Tensor:
     return functional.layer_norm(y, y.shape[-1:], eps=EPSILON)
 
 

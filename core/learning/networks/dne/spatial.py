@@ -36,7 +36,7 @@ class SpatialAttention(nn.Module):
 
     def forward(self, y: Tensor, queries: Tensor | None = None) -> Tensor:
         """Attend between tokens. `queries`: other tokens to attend from, in plain attention."""
-        return self.join_heads(self.attend(*self.compute_qkv(y, queries)))
+        return self.join_heads(self.attend_values(*self.compute_qkv(y, queries)))
 
     def compute_qkv(
         self, y: Tensor, queries: Tensor | None = None
@@ -49,7 +49,7 @@ class SpatialAttention(nn.Module):
             self._split_heads(self.value(y)),
         )
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend_values(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return the attended values of each head, [B, heads, tokens, D]."""
         content = functional.scaled_dot_product_attention(q, k, v)
         return content if self.grid is None else self.blend_by_gate(content, v)

@@ -71,7 +71,7 @@ class LinearisedNetwork(Network):
         network._make_room(description["references"])
         return network
 
-    def describe(self) -> dict[str, Any]:
+    def describe_for_manifest(self) -> dict[str, Any]:
         """Describe the network for the manifest.
 
         `references` names the heads that have frozen rows, a task's by its number. `base`: the
@@ -202,9 +202,9 @@ class LinearisedNetwork(Network):
             return self.logits(value, task)
         if not self.fixed_head:
             return self.logits(value + tangent, task)
-        return self.logits(value, task) + tangent @ self.readout_rows(task).T
+        return self.logits(value, task) + tangent @ self.get_readout_rows(task).T
 
-    def vjp(self, x: Tensor, u: Tensor) -> dict[str, Tensor]:
+    def compute_vjp(self, x: Tensor, u: Tensor) -> dict[str, Tensor]:
         """Return the vector-Jacobian product (D_ψ g)ᵀ u by displacement, summed over examples.
 
         u: [B, width]. The product does not depend on ψ: it is ordinary backpropagation through the
@@ -219,33 +219,33 @@ class LinearisedNetwork(Network):
             for (name, leaf), g in zip(leaves.items(), grads, strict=True)
         }
 
-    def frozen_logits(self, x: Tensor, task: int | None = None) -> Tensor:
+    def compute_frozen_logits(self, x: Tensor, task: int | None = None) -> Tensor:
         """Return the logits [B, classes] of ψ0 through the readout rows.
 
         Their gradient by ψ0 is D_ψ of the logits for any ψ; curvature is measured on them.
         """
-        return self.backbone(x) @ self.readout_rows(task).T  # type: ignore[no-any-return]
+        return self.backbone(x) @ self.get_readout_rows(task).T  # type: ignore[no-any-return]
 
-    def readout_rows(self, task: int | None = None) -> Tensor:
+    def get_readout_rows(self, task: int | None = None) -> Tensor:
         """Return the rows [classes, width] by which logits read the derivative."""
         if self.fixed_head:
-            return self.references[self.reference_name(task)]
-        return self.head_rows(task)
+            return self.references[self.build_reference_name(task)]
+        return self.get_head_rows(task)
 
-    def head_rows(self, task: int | None = None) -> Tensor:
+    def get_head_rows(self, task: int | None = None) -> Tensor:
         """Return a head's own rows [classes, width]."""
         return self._get_head(task).weight  # type: ignore[return-value]
 
-    def reference_name(self, task: int | None = None) -> str:
+    def build_reference_name(self, task: int | None = None) -> str:
         """Return the name of a head's frozen rows: "shared", or the task's number."""
         return str(task) if self.scenario == "task" else "shared"
 
     # Depth and parts.
 
-    def depth_groups(self) -> list[list[str]]:
+    def list_depth_groups(self) -> list[list[str]]:
         """Return the groups of a plain network, with displacements for weights once frozen."""
         if not self.frozen:
-            return super().depth_groups()
+            return super().list_depth_groups()
         heads = [name for name in self.state_dict() if name.startswith(("head.", "heads."))]
         groups = [heads]
         for stage in reversed(range(len(self.backbone.stage_prefixes))):
@@ -256,13 +256,13 @@ class LinearisedNetwork(Network):
                 groups[-1] = names + groups[-1]
         return groups
 
-    def part_names(self) -> dict[str, list[str]]:
+    def list_part_names(self) -> dict[str, list[str]]:
         """Return the parts of a plain network, and `displacement.k` for each stage.
 
         The backbone never changes. Frozen rows of heads are parts of their own, `reference.<head>`,
         which never change either.
         """
-        names = super().part_names()
+        names = super().list_part_names()
         for name in self.references:
             names[f"{REFERENCE}{name}"] = [f"{REFERENCE}{name}"]
         if self.frozen:
@@ -275,7 +275,7 @@ class LinearisedNetwork(Network):
     def _list_displaced(self, stage: int) -> list[str]:
         """Return a stage's names that have a displacement."""
         parameters = {name for name, _ in self.backbone.named_parameters()}
-        return [name for name in self.backbone.stage_names(stage) if name in parameters]
+        return [name for name in self.backbone.list_stage_names(stage) if name in parameters]
 
 
 class NestedParameters(nn.Module):

@@ -118,7 +118,7 @@ def test_the_first_model_has_it_converted_and_the_next_one_starts_at_once(
     assert first["architecture"] == imagenet_base.ARCHITECTURE
     image = {"size": 224, "channels": 3, "crop": 0.875, "interpolation": "bicubic"}
     assert first["image"] == {**image, "decoding": 2}
-    worker().work(lambda: desk.state(first["job"]) is State.SUCCEEDED)
+    worker().run_jobs(lambda: desk.state(first["job"]) is State.SUCCEEDED)
     second = create_model(desk, "two", base=imagenet_base.NAME)
     assert (second["state"], second["job"]) == ("ready", None)
     one, two = desk.all(Version)

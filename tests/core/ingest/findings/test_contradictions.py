@@ -15,7 +15,7 @@ from core.errors import Rejected
 from core.ingest.findings import contradictions
 from core.ingest.findings.traces import Traces, read_traces, write_traces
 from core.statistics import near
-from core.statistics.near import MOST_BITS, Hashes, Rows, hamming_distances
+from core.statistics.near import MOST_BITS, Hashes, Rows, compute_hamming_distances
 
 
 def make_traces(images: np.ndarray, labels: list[str], prefix: str = "") -> Traces:
@@ -101,7 +101,7 @@ def test_equal_pixels_under_another_label_of_an_earlier_task_are_found(
 
 
 def near_by(hashes: Hashes, labels: Rows, earlier: Hashes, earlier_labels: Rows) -> set[int]:
-    close = hamming_distances(hashes[:, None], earlier[None]) <= MOST_BITS
+    close = compute_hamming_distances(hashes[:, None], earlier[None]) <= MOST_BITS
     return set(np.flatnonzero((close & (labels[:, None] != earlier_labels[None])).any(1)).tolist())
 
 
@@ -131,7 +131,7 @@ def test_near_duplicates_under_another_label_are_those_that_all_pairs_have(
     assert {row for _, row in found} == later
     for first, row in found:
         assert first < row and labels[first] != labels[row]
-        assert hamming_distances(hashes[first], hashes[row]) <= MOST_BITS
+        assert compute_hamming_distances(hashes[first], hashes[row]) <= MOST_BITS
 
 
 @given(st.integers(0, 2**31), st.integers(0, 20), st.integers(0, 20))
@@ -151,7 +151,7 @@ def test_each_image_has_the_first_near_duplicate_under_another_label(
     seed: int, count: int, earlier: int
 ) -> None:
     hashes, labels = draw_hashes(seed, count + earlier)
-    contradicts = (hamming_distances(hashes[:, None], hashes[None]) <= MOST_BITS) & (
+    contradicts = (compute_hamming_distances(hashes[:, None], hashes[None]) <= MOST_BITS) & (
         labels[:, None] != labels[None]
     )
 
@@ -205,9 +205,9 @@ def test_hashes_of_one_label_are_not_compared(
     def count(one: Hashes, other: Hashes) -> np.ndarray:
         nonlocal compared
         compared += len(one)
-        return hamming_distances(one, other)
+        return compute_hamming_distances(one, other)
 
-    monkeypatch.setattr(near, "hamming_distances", count)
+    monkeypatch.setattr(near, "compute_hamming_distances", count)
     assert near.find_contradictions(burst, np.zeros(len(burst), np.int64)) == []
     assert compared == 0
 

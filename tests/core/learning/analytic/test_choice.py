@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.learning.analytic.choice import balanced_mean, choose_head
+from core.learning.analytic.choice import average_classes, choose_head
 from core.learning.analytic.rows import Rows, digest_images, draw_rows
 
 
@@ -31,7 +31,7 @@ def test_the_error_is_that_of_the_paired_difference() -> None:
     generator = torch.Generator().manual_seed(1)
     labels = torch.arange(60) % 3
     values = torch.randn(60, generator=generator, dtype=torch.float64)
-    mean, error = balanced_mean(values, labels)
+    mean, error = average_classes(values, labels)
     of_class = [values[labels == c] for c in range(3)]
     assert mean == pytest.approx(sum(float(v.mean()) for v in of_class) / 3)
     assert error == pytest.approx(sum(float(v.var()) / 20 for v in of_class) ** 0.5 / 3)
@@ -82,8 +82,8 @@ def test_the_same_examples_are_drawn_in_any_order_and_an_equal_one_once() -> Non
     drawn = draw_rows(rows, 6)
     assert torch.bincount(classes[drawn]).tolist() == [6, 6]
     order = torch.randperm(40, generator=generator)
-    again = rows.select(order)
-    assert set(again.select(draw_rows(again, 6)).features[:, 0].tolist()) == set(
+    again = rows.select_rows(order)
+    assert set(again.select_rows(draw_rows(again, 6)).features[:, 0].tolist()) == set(
         drawn.nonzero()[:, 0].tolist()
     )
     everything = draw_rows(rows, 40)

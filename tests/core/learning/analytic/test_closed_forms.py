@@ -39,8 +39,8 @@ def examples(seed: int, count: int = EXAMPLES, classes: int = CLASSES) -> tuple[
 
 
 def sums_of(h: Tensor, labels: Tensor, classes: int = CLASSES) -> Sums:
-    sums = Sums.zero(h.shape[1], classes)
-    sums.add(h, labels)
+    sums = Sums.make_empty(h.shape[1], classes)
+    sums.add_examples(h, labels)
     return sums
 
 
@@ -68,7 +68,7 @@ def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() 
 
     values = {
         strength: slow(strength)
-        for strength in ridge.strength_grid(float(sums.gram.diagonal().mean()))
+        for strength in ridge.list_strengths(float(sums.gram.diagonal().mean()))
     }
     chosen, weight = ridge.choose_strength(sums)
     assert chosen == min(values, key=lambda s: (values[s], -s))
@@ -108,9 +108,11 @@ def test_what_all_classes_have_in_common_is_left_out_of_discriminants() -> None:
     weight, bias = linear.weight.sum(0), linear.bias.sum()
     assert float(weight.abs().max()) <= 1e-9 * float(linear.weight.abs().max())
     assert abs(float(bias)) <= 1e-9 * float(linear.bias.abs().max())
-    mu = discriminant.class_means(sums_of(far, labels))
+    mu = discriminant.compute_class_means(sums_of(far, labels))
     inverse = torch.linalg.inv(
-        discriminant.shrink_covariance(discriminant.shared_covariance(sums_of(far, labels)), 0.1)
+        discriminant.shrink_covariance(
+            discriminant.compute_shared_covariance(sums_of(far, labels)), 0.1
+        )
     )
     written_out = far @ inverse @ mu.T - 0.5 * (mu @ inverse * mu).sum(1)
     torch.testing.assert_close(linear(far).softmax(1), written_out.softmax(1), rtol=0, atol=1e-6)
@@ -118,14 +120,14 @@ def test_what_all_classes_have_in_common_is_left_out_of_discriminants() -> None:
 
 def test_shrinkage_is_the_papers_formula_written_out() -> None:
     features, labels = examples(4, 40)
-    sigma = discriminant.shared_covariance(sums_of(features, labels))
+    sigma = discriminant.compute_shared_covariance(sums_of(features, labels))
     p, n = WIDTH, 40
     square = sum(float(sigma[i, j]) * float(sigma[j, i]) for i in range(p) for j in range(p))
     trace = sum(float(sigma[i, i]) for i in range(p))
     expected = ((1 - 2 / p) * square + trace**2) / ((n + 1 - 2 / p) * (square - trace**2 / p))
     assert 0 < expected < 1
-    assert discriminant.oas_shrinkage(sigma, n) == pytest.approx(expected, rel=1e-12)
-    assert discriminant.oas_shrinkage(torch.eye(p, dtype=torch.float64), n) == 1.0
+    assert discriminant.compute_oas_shrinkage(sigma, n) == pytest.approx(expected, rel=1e-12)
+    assert discriminant.compute_oas_shrinkage(torch.eye(p, dtype=torch.float64), n) == 1.0
 
 
 def test_a_class_without_examples_is_never_answered() -> None:
@@ -188,8 +190,8 @@ def test_features_that_do_not_vary_within_classes_have_a_discriminant(scale: flo
         / 3
     )
     labels = torch.arange(3).repeat(30)
-    sums = Sums.zero(40, 3, torch.device("cpu"))
-    sums.add(points[labels], labels)
+    sums = Sums.make_empty(40, 3, torch.device("cpu"))
+    sums.add_examples(points[labels], labels)
     scores = discriminant.solve_classifier(sums)(points[labels])
     assert bool(scores.isfinite().all())
     if scale:
@@ -234,7 +236,7 @@ def test_balanced_scores_of_left_out_examples_are_those_of_a_solution_without_ea
     strength: float,
 ) -> None:
     h, labels = rare_examples(11)
-    found = balance.LeftOut(sums_of(h, labels), h, labels).score(strength)
+    found = balance.LeftOut(sums_of(h, labels), h, labels).compute_scores(strength)
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
         weight = ridge.solve_ridge(
@@ -260,7 +262,7 @@ def test_a_rare_class_is_answered_by_a_balanced_ridge() -> None:
 def test_the_only_example_of_a_class_has_no_score_without_it() -> None:
     h, labels = rare_examples(13)
     h, labels = h[:-1], labels[:-1]
-    scores = balance.LeftOut(sums_of(h, labels), h, labels).score(1.0)
+    scores = balance.LeftOut(sums_of(h, labels), h, labels).compute_scores(1.0)
     assert bool(scores[-1].isnan().all()) and bool(scores[:-1].isfinite().all())
 
 
@@ -269,7 +271,7 @@ def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each
     share: float,
 ) -> None:
     h, labels = rare_examples(15)
-    found = discriminant.LeftOut(sums_of(h, labels), h, labels).score(share)
+    found = discriminant.LeftOut(sums_of(h, labels), h, labels).compute_scores(share)
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
         classifier = discriminant.solve_classifier(sums_of(h[others], labels[others]), share=share)
@@ -297,7 +299,7 @@ def test_the_share_of_a_discriminant_has_the_least_cross_entropy_of_left_out_ans
         )
 
     shares = (
-        discriminant.oas_shrinkage(discriminant.shared_covariance(sums), 24),
+        discriminant.compute_oas_shrinkage(discriminant.compute_shared_covariance(sums), 24),
         *discriminant.SHARES,
     )
     assert discriminant.LeftOut(sums, h, labels).choose_share() == min(shares, key=slow)
@@ -320,7 +322,7 @@ def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answer
 
     chosen = balance.LeftOut(sums, h, labels).choose_strength(balance.balance_sums(sums))
     assert chosen == min(
-        ridge.strength_grid(float(balance.balance_sums(sums).gram.diagonal().mean())), key=slow
+        ridge.list_strengths(float(balance.balance_sums(sums).gram.diagonal().mean())), key=slow
     )
 
 
@@ -333,8 +335,8 @@ def test_repeated_images_do_not_take_the_strength_away() -> None:
     means = torch.randn(CLASSES, 60, generator=generator, dtype=torch.float64)
     h = means[labels] + 2 * torch.randn(40, 60, generator=generator, dtype=torch.float64)
     h = torch.cat([h, h[:4]])
-    sums = Sums.zero(60, CLASSES)
-    sums.add(h, labels := torch.cat([labels, labels[:4]]))
+    sums = Sums.make_empty(60, CLASSES)
+    sums.add_examples(h, labels := torch.cat([labels, labels[:4]]))
     assert (
         balance.LeftOut(sums, h, labels).choose_strength(balance.balance_sums(sums))
         > ridge.choose_strength(balance.balance_sums(sums))[0]
@@ -343,12 +345,12 @@ def test_repeated_images_do_not_take_the_strength_away() -> None:
 
 def _score_ridge(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
     left_out = balance.LeftOut(sums, h, labels)
-    return left_out.score(left_out.choose_strength(balance.balance_sums(sums)))
+    return left_out.compute_scores(left_out.choose_strength(balance.balance_sums(sums)))
 
 
 def _score_discriminant(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
     left_out = discriminant.LeftOut(sums, h, labels)
-    return left_out.score(left_out.choose_share())
+    return left_out.compute_scores(left_out.choose_share())
 
 
 @pytest.mark.parametrize("score", [_score_ridge, _score_discriminant])

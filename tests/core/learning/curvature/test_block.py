@@ -60,7 +60,10 @@ KINDS = tuple(made())
 @pytest.mark.parametrize("kind", KINDS)
 def test_multiplying_is_what_the_matrix_does_to_the_flattened_displacement(kind) -> None:
     block = made()[kind]
-    assert toys.relative(block.matvec(d()).flatten(), wanted(block) @ d().flatten()) < 1e-12
+    assert (
+        toys.relative(block.multiply_displacement(d()).flatten(), wanted(block) @ d().flatten())
+        < 1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -68,7 +71,7 @@ def test_multiplying_is_the_gradient_of_half_the_quadratic_form(kind) -> None:
     block, moved = made()[kind], d().requires_grad_()
     value = moved.flatten() @ wanted(block) @ moved.flatten()
     (gradient,) = torch.autograd.grad(value / 2, moved)
-    assert toys.relative(block.matvec(d()), gradient) < 1e-12
+    assert toys.relative(block.multiply_displacement(d()), gradient) < 1e-12
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -95,13 +98,13 @@ def test_storing_and_loading_gives_the_same_block(kind) -> None:
     assert (
         type(again) is type(block) and again.tiers == block.tiers and again.nbytes == block.nbytes
     )
-    assert torch.equal(again.matvec(d()), block.matvec(d()))
+    assert torch.equal(again.multiply_displacement(d()), block.multiply_displacement(d()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_merging_weighs_each_stored_statistic(kind) -> None:
     one, two = made()[kind], made(1)[kind]
-    merged = one.merge(two, 0.25).to_tensors()
+    merged = one.average_with(two, 0.25).to_tensors()
     for name, tensor in one.to_tensors().items():
         assert torch.allclose(
             merged[name], 0.75 * tensor + 0.25 * two.to_tensors()[name], rtol=1e-12
@@ -110,13 +113,13 @@ def test_merging_weighs_each_stored_statistic(kind) -> None:
 
 def test_merging_factors_is_not_merging_their_products() -> None:
     one, two = made()["kfac"], made(1)["kfac"]
-    merged = toys.matrix_of(one.merge(two, 0.5), ROWS)
+    merged = toys.matrix_of(one.average_with(two, 0.5), ROWS)
     assert toys.relative(merged, (wanted(one) + wanted(two)) / 2) > 0.01
 
 
 def test_blocks_of_two_kinds_are_not_merged() -> None:
     with pytest.raises(ValueError, match="a kfac block cannot be merged with a tkfac one"):
-        made()["kfac"].merge(made()["tkfac"], 0.5)
+        made()["kfac"].average_with(made()["tkfac"], 0.5)
 
 
 @pytest.mark.parametrize("kind", ["diagonal", "exact", "channels"])
@@ -125,7 +128,7 @@ def test_blocks_of_two_shapes_are_not_merged(kind) -> None:
     (name,) = block.to_tensors()
     smaller = type(block)(**{name: block.to_tensors()[name][1:]})
     with pytest.raises(ValueError, match="of shapes"):
-        block.merge(smaller, 0.5)
+        block.average_with(smaller, 0.5)
 
 
 def test_a_block_without_any_gradient_is_zero_and_not_a_division_by_zero() -> None:
@@ -134,7 +137,7 @@ def test_a_block_without_any_gradient_is_zero_and_not_a_division_by_zero() -> No
         make_dense(torch.zeros(ROWS, ROWS)),
         torch.zeros(()),
     )
-    assert float(zero.matvec(d().float()).abs().max()) == 0 == float(zero.trace())
+    assert float(zero.multiply_displacement(d().float()).abs().max()) == 0 == float(zero.trace())
 
 
 @pytest.mark.parametrize("kind", ["kfac", "tkfac"])
@@ -154,7 +157,7 @@ def test_each_factor_of_a_block_has_a_tier_of_its_own() -> None:
 def test_a_gram_fits_any_number_of_rows() -> None:
     a = symmetric(COLUMNS, 0)
     moved = torch.randn(7, COLUMNS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    assert toys.relative(Gram(make_dense(a)).matvec(moved), moved @ a) < 1e-12
+    assert toys.relative(Gram(make_dense(a)).multiply_displacement(moved), moved @ a) < 1e-12
 
 
 def test_an_unknown_kind_is_refused() -> None:

@@ -10,7 +10,7 @@ from torch import nn
 from core.learning.curvature.block import Diagonal, Gram
 from core.learning.curvature.curvature import Curvature
 from core.learning.curvature.estimate import CurvatureEstimator
-from core.learning.curvature.fisher import basis_cotangents
+from core.learning.curvature.fisher import make_basis_cotangents
 from core.learning.state import load_tensors, save_tensors
 
 KINDS = ("diagonal", "kfac", "tkfac", "exact")
@@ -111,16 +111,16 @@ def test_merging_two_tasks_is_measuring_their_data_together(kind) -> None:
     network, x = toys.cnn(), toys.images(8)
     both = Curvature(toys.blocks(network, x, kind))
     one, two = (Curvature(toys.blocks(network, part, kind)) for part in x.split(4))
-    assert same(one.merge(two, 0.5), both, 1e-12)
+    assert same(one.average_with(two, 0.5), both, 1e-12)
     three, five = (Curvature(toys.blocks(network, part, kind)) for part in x.split([3, 5]))
-    assert same(three.merge(five, 5 / 8), both, 1e-12)
+    assert same(three.average_with(five, 5 / 8), both, 1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_merging_copies_of_one_task_gives_it_back(kind) -> None:
     one = merged = curvature(kind)
     for t in range(2, 6):
-        merged = merged.merge(one, 1 / t)
+        merged = merged.average_with(one, 1 / t)
     assert same(merged, one, 1e-12)
 
 
@@ -130,7 +130,7 @@ def test_the_order_of_tasks_does_not_matter() -> None:
     def all_of(order):
         merged = tasks[order[0]]
         for t, task in enumerate(order[1:], 2):
-            merged = merged.merge(tasks[task], 1 / t)
+            merged = merged.average_with(tasks[task], 1 / t)
         return merged
 
     assert same(all_of([0, 1, 2, 3]), all_of([3, 1, 0, 2]), 1e-12)
@@ -139,7 +139,7 @@ def test_the_order_of_tasks_does_not_matter() -> None:
 def test_curvatures_of_different_layers_are_not_merged() -> None:
     one = curvature()
     with pytest.raises(ValueError, match="only one of two curvatures that are to be merged has 5"):
-        one.merge(Curvature({k: b for k, b in one.blocks.items() if k != "5"}), 0.5)
+        one.average_with(Curvature({k: b for k, b in one.blocks.items() if k != "5"}), 0.5)
 
 
 @pytest.mark.parametrize("limit", [None, 400, 60])
@@ -149,7 +149,7 @@ def test_storing_in_files_and_loading_gives_the_same_bits(kind, limit, tmp_path)
     save_tensors(found.to_tensors(), tmp_path / "curvature.safetensors")
     stored = json.loads(json.dumps(found.to_json()))
     again = Curvature.from_tensors(load_tensors(tmp_path / "curvature.safetensors"), stored)
-    assert again.to_json() == found.to_json() and again.bytes_by_layer() == found.bytes_by_layer()
+    assert again.to_json() == found.to_json() and again.measure_layers() == found.measure_layers()
     assert all(torch.equal(t, again.to_tensors()[k]) for k, t in found.to_tensors().items())
     gradient, value = found.evaluate_penalty(displacements())
     other, same_value = again.evaluate_penalty(displacements())
@@ -172,7 +172,7 @@ def test_a_limit_on_bytes_shows_in_the_tiers_of_each_layer() -> None:
 
 def test_bytes_by_layer_are_those_of_its_tensors() -> None:
     found = curvature(limit=2000)
-    for layer, size in found.bytes_by_layer().items():
+    for layer, size in found.measure_layers().items():
         stored = [t.nbytes for k, t in found.to_tensors().items() if k.startswith(f"{layer}/")]
         assert size == sum(stored)
 
@@ -223,7 +223,7 @@ def test_appended_rows_have_the_curvature_of_the_rows_that_were_there() -> None:
     x = toys.images(9, shape=(4,))
     network, hessian = whole_hessian(x, 4)
     estimate = CurvatureEstimator(network, network, {"head": "gram"})
-    estimate.add(x)
+    estimate.add_examples(x)
     gram = estimate.build_blocks()["head"]
     assert isinstance(gram, Gram)
     weights, biases = torch.arange(12, 24).view(4, 3), torch.arange(24, 28)
@@ -244,5 +244,5 @@ def test_appended_rows_have_no_curvature_with_anything_else_when_they_come() -> 
 def test_the_displacement_of_a_bilinear_network_has_its_exact_block() -> None:
     x = toys.images(9, shape=(4,))
     network, hessian = whole_hessian(x, 4)
-    found = toys.blocks(network, x, "kfac", basis_cotangents, ["displacement"])["displacement"]
+    found = toys.blocks(network, x, "kfac", make_basis_cotangents, ["displacement"])["displacement"]
     assert toys.relative(toys.matrix_of(found, 3), hessian[:12, :12]) < 1e-12

@@ -7,11 +7,15 @@ from torch import nn
 
 from core.learning.curvature.block import Channels, Diagonal
 from core.learning.curvature.estimate import CurvatureEstimator, trace_factors
-from core.learning.curvature.fisher import basis_cotangents, diagonal_fisher, rademacher_cotangents
+from core.learning.curvature.fisher import (
+    estimate_diagonal_fisher,
+    make_basis_cotangents,
+    rademacher_cotangents,
+)
 from core.learning.curvature.layers import find_layer
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.heads import Head
-from core.learning.torchvision_import import torchvision_models
+from core.learning.torchvision_import import import_torchvision_models
 
 KINDS = ("diagonal", "kfac", "tkfac", "exact")
 
@@ -22,7 +26,8 @@ def signs(draws, seed):
 
 
 @pytest.mark.parametrize(
-    ("layer", "kind", "cotangents"), [(nn.Linear, "kfac", basis_cotangents), (Head, "gram", None)]
+    ("layer", "kind", "cotangents"),
+    [(nn.Linear, "kfac", make_basis_cotangents), (Head, "gram", None)],
 )
 def test_the_block_of_one_layer_is_the_hessian_of_half_the_squared_error(
     layer, kind, cotangents
@@ -139,7 +144,7 @@ def test_batches_of_any_size_give_the_same_blocks(kind, network, x) -> None:
 def test_cotangents_divided_by_the_batch_would_be_noticed(network, x) -> None:
 
     def wrong(outputs):
-        return [probe / len(outputs) for probe in basis_cotangents(outputs)]
+        return [probe / len(outputs) for probe in make_basis_cotangents(outputs)]
 
     right = [float(toys.blocks(network, x, "kfac", batch=n)["0"].trace()) for n in (6, 1)]
     bad = [float(toys.blocks(network, x, "kfac", wrong, batch=n)["0"].trace()) for n in (6, 1)]
@@ -180,7 +185,7 @@ def softmax_fisher(outputs):
     outputs.
     """
     p = outputs.softmax(1)
-    return [p[:, c : c + 1].sqrt() * (e - p) for c, e in enumerate(basis_cotangents(outputs))]
+    return [p[:, c : c + 1].sqrt() * (e - p) for c, e in enumerate(make_basis_cotangents(outputs))]
 
 
 def slow_patches(module, a):
@@ -271,7 +276,7 @@ class Tokens(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        blocks = torchvision_models().convnext
+        blocks = import_torchvision_models().convnext
         self.stem = nn.Conv2d(2, 4, 2, stride=2)
         self.norm2d = blocks.LayerNorm2d(4)
         self.block = blocks.CNBlock(4, 0.5, 0.0)
@@ -360,7 +365,7 @@ def test_all_parameters_of_an_architecture_are_measured(architecture) -> None:
     names = [name for name, _ in network.named_parameters()]
     x = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(2))
     examples = [(x, torch.zeros(3, dtype=torch.int64))]
-    fisher = diagonal_fisher(
+    fisher = estimate_diagonal_fisher(
         network, network, names, examples, kind="exact", generator=torch.Generator()
     )
     of = {id(p): fisher[name] for name, p in network.named_parameters()}
@@ -395,7 +400,7 @@ def test_a_pass_that_is_restored_from_its_sums_gives_the_same_blocks(kind, netwo
     first = toys.measure(network, x[:4], kind)
     second = CurvatureEstimator(network, network, dict.fromkeys(toys.layers(network), kind))
     second.load_tensors(first.to_tensors())
-    second.add(x[4:], basis_cotangents)
+    second.add_examples(x[4:], make_basis_cotangents)
     assert second.n == 6
     for name, block in second.build_blocks().items():
         found, whole = (toys.dense(network, name, of) for of in (block, wanted[name]))
@@ -414,7 +419,7 @@ def test_a_layer_that_the_forward_does_not_use_has_zero_curvature() -> None:
     network = nn.ModuleDict({"used": nn.Linear(3, 2), "other": nn.Linear(3, 2)}).double()
     for kind in KINDS:
         estimate = CurvatureEstimator(network, network["used"], {"used": kind, "other": kind})
-        estimate.add(toys.images(4, shape=(3,)), basis_cotangents)
+        estimate.add_examples(toys.images(4, shape=(3,)), make_basis_cotangents)
         found = estimate.build_blocks()
         assert float(found["other"].trace()) == 0 < float(found["used"].trace())
 
@@ -510,7 +515,7 @@ def test_float32_products_are_exact_inside_a_pass_and_as_before_after_it(network
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         estimate = CurvatureEstimator(network, forward, {"0": "kfac"})
-        estimate.add(x, basis_cotangents)
+        estimate.add_examples(x, make_basis_cotangents)
     wanted = toys.blocks(network, x, "kfac", names=["0"])["0"]
     assert inside == ["ieee", "ieee"]
     assert (matmul.fp32_precision, conv.fp32_precision) == before

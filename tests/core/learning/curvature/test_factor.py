@@ -130,20 +130,20 @@ def test_uncorrelated_without_a_bias_has_no_corner() -> None:
 
 @pytest.mark.parametrize("tier", ["full", "packed", "uncorrelated"])
 def test_merging_is_linear_in_tiers_that_store_sums(tier) -> None:
-    merged = of(tier).merge(of(tier, 1), 0.25)
+    merged = of(tier).average_with(of(tier, 1), 0.25)
     wanted = 0.75 * of(tier).to_dense() + 0.25 * of(tier, 1).to_dense()
     assert merged.tier == tier
     assert torch.allclose(merged.to_dense(), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_merging_bf16_rounds_what_float32_merged() -> None:
-    merged = of("packed bf16").merge(of("packed bf16", 1), 0.25)
+    merged = of("packed bf16").average_with(of("packed bf16", 1), 0.25)
     wanted = torch.lerp(of("packed bf16").to_dense(), of("packed bf16", 1).to_dense(), 0.25)
     assert torch.equal(merged.to_dense(), wanted.bfloat16().float())
 
 
 def test_merging_low_rank_keeps_trace_diagonal_and_rank() -> None:
-    merged = of("low rank").merge(of("low rank", 1), 0.25)
+    merged = of("low rank").average_with(of("low rank", 1), 0.25)
     wanted = 0.75 * matrix() + 0.25 * matrix(1)
     assert isinstance(merged, LowRank) and merged.values.shape[0] == 20
     assert torch.allclose(merged.diagonal(), wanted.diagonal(), rtol=1e-4)
@@ -156,7 +156,7 @@ def test_merging_low_rank_keeps_the_leading_directions_of_both() -> None:
         for part, f in zip((0.75, 0.25), low, strict=True)
     )
     values = torch.linalg.eigvalsh(both)[-20:].flip(0)
-    merged = low[0].merge(low[1], 0.25)
+    merged = low[0].average_with(low[1], 0.25)
     assert isinstance(merged, LowRank)
     assert torch.allclose(merged.values, values, rtol=1e-10)
 
@@ -165,22 +165,22 @@ def test_merging_low_rank_keeps_the_leading_directions_of_both() -> None:
 def test_merging_a_factor_with_itself_gives_it_back(tier) -> None:
     found = of(tier)
     assert torch.allclose(
-        found.merge(found, 0.3).to_dense(), found.to_dense(), rtol=1e-3, atol=1e-4
+        found.average_with(found, 0.3).to_dense(), found.to_dense(), rtol=1e-3, atol=1e-4
     )
 
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_fresh_factor_is_merged_into_the_tier_of_the_stored_one(tier) -> None:
-    merged = of(tier).merge(of("full", 1), 0.5)
+    merged = of(tier).average_with(of("full", 1), 0.5)
     assert merged.tier == tier
     assert torch.allclose(
-        merged.to_dense(), of(tier).merge(of(tier, 1), 0.5).to_dense(), rtol=2e-2, atol=2e-2
+        merged.to_dense(), of(tier).average_with(of(tier, 1), 0.5).to_dense(), rtol=2e-2, atol=2e-2
     )
 
 
 def test_factors_of_two_sizes_are_not_merged() -> None:
     with pytest.raises(ValueError, match="sizes 181 and 20"):
-        of("full").merge(factor.make_dense(matrix(w=20)), 0.5)
+        of("full").average_with(factor.make_dense(matrix(w=20)), 0.5)
 
 
 def test_an_unknown_tier_is_refused() -> None:

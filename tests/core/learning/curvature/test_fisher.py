@@ -13,7 +13,9 @@ def of(network, inputs, names=None, kind="exact", labels=None, seed=0):
     generator = torch.Generator().manual_seed(seed)
     labels = labels or [torch.zeros(len(x), dtype=torch.int64) for x in inputs]
     examples = zip(inputs, labels, strict=True)
-    return fisher.diagonal_fisher(network, network, names, examples, kind=kind, generator=generator)
+    return fisher.estimate_diagonal_fisher(
+        network, network, names, examples, kind=kind, generator=generator
+    )
 
 
 def slow(network, x):
@@ -167,7 +169,7 @@ def test_parameters_that_the_forward_does_not_use_get_zeros() -> None:
     network = nn.ModuleDict({"used": nn.Linear(3, 2), "other": nn.Linear(3, 2)})
     names = [name for name, _ in network.named_parameters()]
     examples = [(torch.randn(4, 3), torch.zeros(4, dtype=torch.int64))]
-    value = fisher.diagonal_fisher(
+    value = fisher.estimate_diagonal_fisher(
         network, network["used"], names, examples, kind="exact", generator=torch.Generator()
     )
     assert float(value["other.weight"].abs().max()) == 0 < float(value["used.weight"].max())

@@ -18,8 +18,8 @@ def of(network, inputs, size=torch.abs, names=None):
         network, network, names or [n for n, _ in network.named_parameters()], size
     )
     for x in inputs:
-        found.add(x, squared_norm)
-    return found.mean()
+        found.add_examples(x, squared_norm)
+    return found.compute_means()
 
 
 def slow(network, x, size=torch.abs):

@@ -57,7 +57,9 @@ def test_remembered_images_of_a_one_sided_task_are_drawn_evenly(tmp_path, monkey
     bench = Bench(tmp_path, classes=TASKS)
     write_task(bench, 1, [40, 4])
     first = bench.learn_task(1, method="er", **BALANCED)
-    drawn = watched(monkeypatch, Reservoir, "draw", lambda found, *_: found[0].labels.tolist())
+    drawn = watched(
+        monkeypatch, Reservoir, "draw_items", lambda found, *_: found[0].labels.tolist()
+    )
     bench.learn_task(2, first, method="er", **BALANCED)
     assert (drawn[0].count(0), drawn[0].count(1)) == (4, 4)
     assert all(max(map(labels.count, labels)) <= 4 for labels in drawn)

@@ -56,7 +56,7 @@ def test_a_job_passes_each_image_of_its_task_and_each_held_out_one_once(
     bench.learn_task(2, first, method=ANALYTIC)
     parts = [(2, "train"), (1, "held_out"), (2, "held_out")]
     read = [
-        Dataset.read(bench.dataset(task, part), bench.task_classes(task)).images
+        Dataset.read_file(bench.dataset(task, part), bench.task_classes(task)).images
         for task, part in parts
     ]
     different = torch.unique(torch.cat(read).flatten(1), dim=0)

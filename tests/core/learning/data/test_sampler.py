@@ -5,14 +5,14 @@ stratified.
 import pytest
 import torch
 
-from core.learning.data.sampler import batches_per_epoch, shuffle_batches, stratify_batches
+from core.learning.data.sampler import count_batches, shuffle_batches, stratify_batches
 
 
 @pytest.mark.parametrize(("n", "size"), [(10, 4), (9, 4), (1, 4), (8, 4), (5, 1), (3, 8)])
 def test_a_shuffled_epoch_shows_every_image_once_in_no_batch_of_one(n, size) -> None:
     parts = shuffle_batches(torch.rand(n), torch.arange(n), size)
     assert sorted(torch.cat(parts).tolist()) == list(range(n))
-    assert len(parts) == batches_per_epoch("shuffled", n, size)
+    assert len(parts) == count_batches("shuffled", n, size)
     assert size == 1 or n == 1 or min(len(p) for p in parts) > 1
 
 
@@ -68,7 +68,7 @@ def test_an_epoch_has_as_many_batches_as_its_images_fill() -> None:
     for size in (1, 4, 7, 100):
         assert (
             len(stream(LABELS, size, epochs=1))
-            == batches_per_epoch("stratified", n, size)
+            == count_batches("stratified", n, size)
             == -(-n // size)
         )
 

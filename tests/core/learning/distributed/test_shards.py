@@ -130,11 +130,11 @@ def test_slices_are_contiguous_and_cover_every_row_once(
 ) -> None:
     slices = [Slice(number, of, 8) for number in range(of)]
     assert [part.count_rows(count) for part in slices] == sizes
-    assert [row for part in slices for row in range(count)[part.row_range(count)]] == list(
+    assert [row for part in slices for row in range(count)[part.get_row_range(count)]] == list(
         range(count)
     )
     assert sum(
-        part.weight * part.mean_factor(part.count_rows(5), 5) for part in slices
+        part.weight * part.compute_mean_factor(part.count_rows(5), 5) for part in slices
     ) == pytest.approx(1)
 
 

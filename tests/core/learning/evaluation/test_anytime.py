@@ -16,7 +16,7 @@ from torch import nn
 from core.contract.jobs.control_request import ControlRequest
 from core.contract.jobs.job_spec import JobSpec
 from core.contract.manifest import Manifest
-from core.learning.data.augment import epoch_table
+from core.learning.data.augment import draw_epoch_table
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting
 from core.learning.evaluation.anytime import Curve, is_checkpoint, is_validated
@@ -82,9 +82,9 @@ def walked(
         warn=warned,
     )
     images, wanted = torch.zeros(100, 1, 1, 1, dtype=torch.uint8), torch.zeros(100)
-    method = SimpleNamespace(predict_logits=None, max_forecast=lambda: None)
+    method = SimpleNamespace(predict_logits=None, get_max_forecast=lambda: None)
     found = Validation(ctx, method, HeldBack(images, wanted), steps, lambda event: None, test)
-    found.begin()
+    found.validate_start()
     for step in range(1, steps + 1):
         network.step.data.fill_(step)
         found.after_step(step, 0)
@@ -131,14 +131,14 @@ def test_the_last_state_is_one_to_deploy_but_none_of_the_curve(monkeypatch, step
 def test_a_run_without_a_step_has_no_mean() -> None:
     curve = Curve()
     curve.add_checkpoint(0, 0, 0.1, lambda: {"1": 0.1})
-    assert curve.mean_by_task() == {}
+    assert curve.compute_task_means() == {}
 
 
 def test_the_mean_is_of_tasks_that_were_tested_at_every_checkpoint() -> None:
     curve = Curve()
     curve.add_checkpoint(1, 1, 0.1, lambda: {"1": 0.1, "2": 0.2})
     curve.add_checkpoint(2, 2, 0.1, lambda: {"2": 0.4})
-    assert curve.mean_by_task() == {"2": pytest.approx(0.3)}
+    assert curve.compute_task_means() == {"2": pytest.approx(0.3)}
 
 
 # In a job.
@@ -320,7 +320,7 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
         Manifest.from_json(manifest), {p["name"]: folder / p["file"] for p in facts["parts"]}
     )
     run = job.Job(JobSpec.from_json(spec), lambda event: None, job.NoControl())
-    data = Dataset.read(Path(spec["task"]["train"]), spec["task"]["classes"])
+    data = Dataset.read_file(Path(spec["task"]["train"]), spec["task"]["classes"])
     part = validation_part(data, spec)
     held_back = HeldBack(data.images[part], data.labels[part])
     right = validation.score_images(network, held_back, None, type(network).forward, run._inputs)
@@ -331,7 +331,7 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
 
 
 def validation_part(data: Dataset, spec: dict) -> torch.Tensor:
-    order = epoch_table(0, 1, VALIDATION_EPOCH, len(data))[:, 0]
+    order = draw_epoch_table(0, 1, VALIDATION_EPOCH, len(data))[:, 0]
     return CLASSIFICATION.split_rows(data.labels, spec["recipe"]["validation"], order)[1]
 
 

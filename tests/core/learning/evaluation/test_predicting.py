@@ -28,7 +28,7 @@ def manifest(**changes: Any) -> Manifest:
 
 def trained(scenario: str = "class") -> Network:
     network = build_network(ARCHITECTURE, ImageSpec(16, 3), scenario, seed=4)
-    network.grow(2, ["b", "a", "c"], "default", torch.Generator().manual_seed(1))
+    network.add_task_classes(2, ["b", "a", "c"], "default", torch.Generator().manual_seed(1))
     return network.eval()
 
 
@@ -198,7 +198,7 @@ def test_a_version_of_icarl_answers_with_the_nearest_mean_and_a_softmax_of_its_s
 
 def test_only_the_state_that_answers_is_loaded(tmp_path: Path) -> None:
     method = icarl(torch.ones(3, 32), tmp_path)
-    assert method.state.parts().keys() == {"own"} and method.state.json() == {}
+    assert method.state.collect_tensors().keys() == {"own"} and method.state.collect_json() == {}
     assert method.hyper.exemplars == 5
 
 

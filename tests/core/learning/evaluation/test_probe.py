@@ -9,10 +9,10 @@ from core.learning.data.dataset import Dataset
 from core.learning.evaluation.probe import (
     ALL_IMAGES,
     Probe,
+    choose_evenly_spaced,
+    choose_neighbour_count,
     compute_features,
-    evenly_spaced,
     leave_one_out,
-    num_neighbours,
 )
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.precision import Inputs
@@ -75,12 +75,14 @@ def test_a_tied_vote_goes_to_the_first_class() -> None:
 @pytest.mark.parametrize(("sizes", "k"), [((4, 4), 2), ((1, 1), 1), ((400, 400), 20), ((9, 1), 2)])
 def test_the_neighbours_are_half_of_a_class_at_most(sizes, k) -> None:
     labels = torch.cat([torch.full((n,), c) for c, n in enumerate(sizes)])
-    assert num_neighbours(labels) == k
+    assert choose_neighbour_count(labels) == k
 
 
 def test_rows_are_spread_evenly_over_the_part() -> None:
-    assert evenly_spaced(10, 4).tolist() == [0, 2, 5, 7]
-    assert evenly_spaced(3, 4).tolist() == [0, 1, 2] and evenly_spaced(0, 4).numel() == 0
+    assert choose_evenly_spaced(10, 4).tolist() == [0, 2, 5, 7]
+    assert (
+        choose_evenly_spaced(3, 4).tolist() == [0, 1, 2] and choose_evenly_spaced(0, 4).numel() == 0
+    )
 
 
 def test_random_features_are_near_chance_and_separable_ones_perfect() -> None:

@@ -54,7 +54,7 @@ def test_every_image_has_the_class_of_the_version_and_is_sure_where_the_version_
         asked.extend(images[:, 0, 0, 0])
         return exact[images[:, 0, 0, 0]]
 
-    found = engine.predict(numbered(400), None, predict_exactly, sure_from)
+    found = engine.predict_probabilities(numbered(400), None, predict_exactly, sure_from)
     assert (found.argmax(1) == exact.argmax(1)).all()
     assert ((found.max(1) >= sure_from) == (exact.max(1) >= sure_from)).all()
     assert np.abs(found - exact).max() <= TOLERANCE

@@ -31,9 +31,9 @@ from core.learning.catalogue import build_catalogue
 from core.learning.evaluation import predicting
 from core.learning.export import graph
 from core.learning.export.answers import Answers
-from core.learning.export.check import Checked, allowed_differences, compare_graph
+from core.learning.export.check import Checked, compare_graph, compute_allowed_differences
 from core.learning.export.graph import ExportFailed
-from core.learning.torchvision_import import torchvision_models
+from core.learning.torchvision_import import import_torchvision_models
 
 CELLS = list_cells()
 EVERYTHING = {**QUICK, **MORE, **CELLS}
@@ -49,7 +49,7 @@ OFTEN = {
 @pytest.fixture(scope="module", autouse=True)
 def importable_torchvision() -> None:
     """Beside a CPU build of torch too."""
-    torchvision_models()
+    import_torchvision_models()
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def test_a_probability_may_differ_by_what_rounding_does_to_its_scores(
     draw = np.random.default_rng(3)
     scores = draw.normal(size=(200, 4)) * 3
     ours = _softmax(scores)
-    may = allowed_differences(ours, np.full(200, moved, np.float32), 1e-5)
+    may = compute_allowed_differences(ours, np.full(200, moved, np.float32), 1e-5)
     assert may.min() >= 1e-5 and may.max() <= most
     for _ in range(
         20
@@ -195,7 +195,7 @@ def test_scores_in_double_precision_are_within_what_rounding_may_do(head: str) -
     )
     with torch.no_grad():
         single = made.predict_logits(network.eval(), images, None)
-        moved = made.rounding_bound(network, images, None)
+        moved = made.bound_rounding(network, images, None)
         h, own = network.double().features(images.double(), None), made.state["own"].tensors
         h = torch.nn.functional.normalize(h) if head == "ncm" else h
         double = h @ own["weight"].double().T + own["bias"].double()
@@ -217,7 +217,7 @@ def test_a_version_that_rounding_alone_decides_is_refused_with_what_helps(
 ) -> None:
     answers, path = exported("mlp")
     monkeypatch.setattr(
-        answers.method, "rounding_bound", lambda _network, x, _task: x.new_full((len(x),), 9.0)
+        answers.method, "bound_rounding", lambda _network, x, _task: x.new_full((len(x),), 9.0)
     )
     compare_graph(path, answers, (8, CHANNELS), {}, threads=1)
     with torch.no_grad():

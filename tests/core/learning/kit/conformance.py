@@ -162,7 +162,7 @@ class Case:
             return terms
 
         def after_step(self_: Any, ctx: Any, batch: Any) -> None:
-            self.terms.setdefault("penalty", []).append(self_.penalty(ctx))
+            self.terms.setdefault("penalty", []).append(self_.compute_penalty(ctx))
             after(self_, ctx, batch)
 
         with mock.patch.multiple(
@@ -305,9 +305,9 @@ def manages_without_the_gradient_of_a_parameter(case: Case) -> None:
     """
     (bench, first), method = case.drifting, case.method
     seen: list[tuple[str, bool, torch.Tensor]] = []
-    grads, after = method.penalty_grads, method.after_step
+    grads, after = method.add_penalty_gradients, method.after_step
 
-    def penalty_grads(self: Any, ctx: Any) -> None:
+    def add_penalty_gradients(self: Any, ctx: Any) -> None:
         next(iter(ctx.trainable.values())).grad = None
         grads(self, ctx)
 
@@ -316,7 +316,9 @@ def manages_without_the_gradient_of_a_parameter(case: Case) -> None:
         seen.append((name, parameter.grad is None, parameter.detach().clone()))
         after(self, ctx, batch)
 
-    with mock.patch.multiple(method, penalty_grads=penalty_grads, after_step=after_step):
+    with mock.patch.multiple(
+        method, add_penalty_gradients=add_penalty_gradients, after_step=after_step
+    ):
         bench.learn_task(2, first, method=case.settings)
     if not seen:
         return  # it takes no steps

@@ -15,7 +15,7 @@ import simulated_device
 import torch.fx.experimental.symbolic_shapes  # noqa: F401  # for meta tensors, once here: it takes a second
 
 from core.contract.jobs.job_spec import JobSpec
-from core.learning.torchvision_import import torchvision_models
+from core.learning.torchvision_import import import_torchvision_models
 from core.learning.training import job
 
 if os.environ.get("PERENNIAL_TEST_DEVICE") == simulated_device.NAME:
@@ -38,7 +38,7 @@ gc.freeze()  # children look for garbage among their own objects alone
 for line in sys.stdin:
     request = json.loads(line)
     if "vit" in request["architecture"]:
-        torchvision_models()  # once here, or every child takes seconds for it
+        import_torchvision_models()  # once here, or every child takes seconds for it
     pid = os.fork()
     if pid == 0:
         status = 1

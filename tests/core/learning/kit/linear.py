@@ -84,7 +84,7 @@ def plain(case: str) -> Network:
 def linearised(case: str, *, fixed_head: bool = False) -> LinearisedNetwork:
     network = LinearisedNetwork(plain(case), slope=0.01, fixed_head=fixed_head, frozen=True)
     if fixed_head:
-        head = network.head_rows()
+        head = network.get_head_rows()
         network.set_reference(
             "shared", torch.randn(head.shape, generator=generator(3), dtype=head.dtype)
         )
@@ -177,7 +177,7 @@ class Hand:
         head = self.task if self.scenario == "task" else None
         raw = (x.permute(0, 2, 3, 1) * 20 + 128).clamp(0, 255).to(torch.uint8)
         batch = Batch(x, y, torch.arange(len(y)), head, lambda rows: raw[rows])
-        known = network.classes_of(head)
+        known = network.list_classes(head)
         ctx = Context(
             network=network,
             scenario=self.scenario,
@@ -198,7 +198,7 @@ class Hand:
         for name, value in settings.items():
             setattr(ctx, name, value)
         self.method.begin_task(ctx)
-        wanted = self.method.trainable_names(network, self.resolved.depth)
+        wanted = self.method.list_trainable_names(network, self.resolved.depth)
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name in wanted)
             if name in wanted:
@@ -217,14 +217,14 @@ class Hand:
     def value(self, ctx: Context) -> float:
         """The objective of a step on the whole task."""
         with torch.no_grad():
-            return float(sum(self.terms(ctx).values())) + self.method.penalty(ctx)
+            return float(sum(self.terms(ctx).values())) + self.method.compute_penalty(ctx)
 
     def gradient(self, ctx: Context) -> torch.Tensor:
         """Its gradient as a step sees it, flat, in the order of ctx.trainable."""
         for parameter in ctx.trainable.values():
             parameter.grad = None
         sum(self.terms(ctx).values()).backward()  # type: ignore[union-attr]
-        self.method.penalty_grads(ctx)
+        self.method.add_penalty_gradients(ctx)
         return torch.cat([p.grad.flatten() for p in ctx.trainable.values()])  # type: ignore[union-attr]
 
 

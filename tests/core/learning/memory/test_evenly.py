@@ -28,7 +28,7 @@ def offer(
     reservoir = Reservoir(section, capacity, 0, balanced=True, **how)
     for part in torch.tensor(labels).split(7):
         images = part.to(torch.uint8)[:, None, None, None].expand(-1, 2, 2, 1)
-        reservoir.add(lambda rows, images=images: images.index_select(0, rows), part, task)
+        reservoir.offer_items(lambda rows, images=images: images.index_select(0, rows), part, task)
     return reservoir
 
 
@@ -92,12 +92,14 @@ def test_of_a_large_class_each_item_is_kept_with_equal_probability() -> None:
 def test_a_stream_that_is_saved_and_loaded_goes_on_as_if_it_had_not_been() -> None:
     section, copy = Section(), Section()
     offer(section, ONE_SIDED, capacity=20)
-    copy.load(section.to_tensors(), dict(section.json), torch.device("cpu"))
+    copy.load_content(section.to_tensors(), dict(section.json), torch.device("cpu"))
     for each in (section, copy):
         offer(each, ONE_SIDED, capacity=20)
     assert section.json == copy.json
     assert all(torch.equal(section.tensors[name], copy.tensors[name]) for name in section.tensors)
-    first, second = (Reservoir(each, 20, 0, balanced=True).draw(9)[0] for each in (section, copy))
+    first, second = (
+        Reservoir(each, 20, 0, balanced=True).draw_items(9)[0] for each in (section, copy)
+    )
     assert torch.equal(first.images, second.images)
 
 
@@ -112,7 +114,7 @@ def test_a_memory_that_was_not_balanced_becomes_so() -> None:
     section = Section()
     images = torch.zeros(134, 2, 2, 1, dtype=torch.uint8)
     plain = Reservoir(section, 20, 0)
-    plain.add(lambda rows: images.index_select(0, rows), torch.tensor(ONE_SIDED), 1)
+    plain.offer_items(lambda rows: images.index_select(0, rows), torch.tensor(ONE_SIDED), 1)
     assert SEEN not in section.json
     offer(section, [1] * 6 + [2] * 6 + [3] * 6, capacity=20, task=2)
     assert max(counts(section.tensors["labels"])) <= 7

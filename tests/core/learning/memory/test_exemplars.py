@@ -17,8 +17,8 @@ def of(section: Section, label: int) -> list[int]:
 
 def filled() -> Section:
     section = Section()
-    Exemplars(section).add({0: images(5, 3, 9)}, task=1, count=10)
-    Exemplars(section).add({1: images(7, 8)}, task=1, count=10)
+    Exemplars(section).append_images({0: images(5, 3, 9)}, task=1, count=10)
+    Exemplars(section).append_images({1: images(7, 8)}, task=1, count=10)
     return section
 
 
@@ -32,14 +32,14 @@ def test_a_cut_keeps_the_first_of_every_class_in_their_order() -> None:
 
 def test_a_class_takes_no_more_than_its_count() -> None:
     section = filled()
-    Exemplars(section).add({2: images(1, 2, 4)}, task=2, count=2)
+    Exemplars(section).append_images({2: images(1, 2, 4)}, task=2, count=2)
     assert of(section, 2) == [1, 2]
     assert section.tensors["tasks"].tolist() == [1, 1, 1, 1, 1, 2, 2]
 
 
 def test_a_class_that_reappears_takes_turns_between_old_and_new() -> None:
     section = filled()
-    Exemplars(section).add({0: images(20, 21, 22, 23)}, task=2, count=6)
+    Exemplars(section).append_images({0: images(20, 21, 22, 23)}, task=2, count=6)
     assert of(section, 0) == [5, 20, 3, 21, 9, 22]
     assert of(section, 1) == [7, 8]
 
@@ -47,9 +47,9 @@ def test_a_class_that_reappears_takes_turns_between_old_and_new() -> None:
 def test_classes_added_at_once_are_held_as_if_added_one_by_one() -> None:
     once, turns = filled(), filled()
     lists = {1: images(20, 21), 2: images(30, 31, 32, 33), 0: images(40)}
-    Exemplars(once).add(lists, task=2, count=3)
+    Exemplars(once).append_images(lists, task=2, count=3)
     for label, some in lists.items():
-        Exemplars(turns).add({label: some}, task=2, count=3)
+        Exemplars(turns).append_images({label: some}, task=2, count=3)
     for name, held in turns.tensors.items():
         assert torch.equal(once.tensors[name], held)
 
@@ -63,13 +63,15 @@ def test_adding_many_classes_copies_what_is_held_once(monkeypatch) -> None:
         return out
 
     monkeypatch.setattr(torch, "cat", counted)
-    Exemplars(section).add({label: images(label) for label in range(2, 200)}, task=2, count=1)
+    Exemplars(section).append_images(
+        {label: images(label) for label in range(2, 200)}, task=2, count=1
+    )
     assert len(copied) == 2  # the new images, and behind them the old
 
 
 def test_items_of_erased_tasks_go_and_nothing_else() -> None:
     section = filled()
-    Exemplars(section).add({1: images(20, 21)}, task=2, count=10)
+    Exemplars(section).append_images({1: images(20, 21)}, task=2, count=10)
     assert Exemplars(section).drop_tasks({1})
     assert (of(section, 0), of(section, 1)) == ([], [20, 21])
     assert not Exemplars(section).drop_tasks({1})

@@ -14,7 +14,7 @@ def offer(section, numbers, capacity=5, task=1, logits=None) -> Reservoir:
     numbers = torch.as_tensor(numbers)
     reservoir = Reservoir(section, capacity, 0)
     images = numbers.to(torch.uint8)[:, None, None, None].expand(-1, 2, 2, 1)
-    reservoir.add(lambda rows: images.index_select(0, rows), numbers, task, logits)
+    reservoir.offer_items(lambda rows: images.index_select(0, rows), numbers, task, logits)
     return reservoir
 
 
@@ -57,11 +57,11 @@ def test_a_stream_that_is_saved_and_loaded_draws_as_if_it_had_not_been() -> None
     section = Section()
     offer(section, range(20))
     copy = Section()
-    copy.load(section.to_tensors(), dict(section.json), CPU)
+    copy.load_content(section.to_tensors(), dict(section.json), CPU)
     for s in (section, copy):
         offer(s, range(20, 60))
     assert torch.equal(section.tensors["labels"], copy.tensors["labels"])
-    (a, ta), (b, tb) = Reservoir(section, 5, 0).draw(3), Reservoir(copy, 5, 0).draw(3)
+    (a, ta), (b, tb) = Reservoir(section, 5, 0).draw_items(3), Reservoir(copy, 5, 0).draw_items(3)
     assert torch.equal(a.images, b.images) and torch.equal(ta, tb)
 
 
@@ -75,7 +75,7 @@ def test_an_item_replaces_a_slot_drawn_from_all_that_were_offered() -> None:
 def test_a_draw_has_no_item_twice_and_at_most_what_is_held() -> None:
     section = Section()
     reservoir = offer(section, range(4))
-    items, table = reservoir.draw(9)
+    items, table = reservoir.draw_items(9)
     assert sorted(items.labels.tolist()) == [0, 1, 2, 3] and table.shape == (4, 3)
 
 
@@ -101,7 +101,7 @@ def test_erasing_makes_no_generator_so_that_later_draws_follow_the_recipes_seed(
         section.tensors = {name: torch.arange(40) // 20 for name in ("images", "labels", "tasks")}
         Reservoir(section, 40, 0).drop_tasks({1})
         section.tensors["labels"] = torch.arange(20)
-        return Reservoir(section, 40, seed).draw(20)[0].labels.tolist()
+        return Reservoir(section, 40, seed).draw_items(20)[0].labels.tolist()
 
     assert drawn(1) == drawn(1) != drawn(2)
 

@@ -29,7 +29,7 @@ from core.learning.data.dataset import DataError
 from core.learning.methods import dlcft, registry
 from core.learning.methods.dlcft import Dlcft, _adapt_norms
 from core.learning.methods.dlcft_memory import CurvatureMemory
-from core.learning.methods.squared_loss import append_ones, squared_errors
+from core.learning.methods.squared_loss import append_ones, compute_squared_errors
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.backbone import Backbone
 from core.learning.networks.linear.linearised import LinearisedNetwork
@@ -96,10 +96,10 @@ def stir(ctx, seed=0, prefix="displacement."):
 
 
 def penalty_alone(run, ctx):
-    """What `penalty_grads` adds, by name."""
+    """What `add_penalty_gradients` adds, by name."""
     for parameter in ctx.trainable.values():
         parameter.grad = torch.zeros_like(parameter)
-    run.method.penalty_grads(ctx)
+    run.method.add_penalty_gradients(ctx)
     return {name: p.grad.clone() for name, p in ctx.trainable.items()}
 
 
@@ -108,7 +108,7 @@ def joined(tensors):
 
 
 def mean_loss(network, x, y):
-    return squared_errors(network(x), y, ALPHA).mean()
+    return compute_squared_errors(network(x), y, ALPHA).mean()
 
 
 def slope(ctx, x, y):
@@ -166,7 +166,7 @@ def test_the_new_tasks_share_is_one_in_t_or_that_of_its_images(weighting, share)
         float(mean_loss(ctx.network, *THREE[2]).detach()),
     )
     assert found == pytest.approx(share * alone, rel=1e-12)
-    assert run.method._penalty_weight(ctx) == pytest.approx(1 - share)
+    assert run.method._compute_penalty_weight(ctx) == pytest.approx(1 - share)
 
 
 @pytest.mark.parametrize(("hyper", "alpha"), [({}, ALPHA), ({"alpha": 3.0}, 3.0)])
@@ -176,8 +176,8 @@ def test_the_first_task_is_its_loss_alone_and_alpha_scales_the_targets(hyper, al
     away(ctx)
     terms = run.terms(ctx)
     assert terms.keys() == {"task"}
-    assert torch.equal(terms["task"], squared_errors(ctx.network(x), y, alpha).mean())
-    assert run.method.penalty(ctx) == 0 and not any(
+    assert torch.equal(terms["task"], compute_squared_errors(ctx.network(x), y, alpha).mean())
+    assert run.method.compute_penalty(ctx) == 0 and not any(
         g.any() for g in penalty_alone(run, ctx).values()
     )
 
@@ -187,14 +187,16 @@ def test_the_first_task_is_its_loss_alone_and_alpha_scales_the_targets(hyper, al
 def test_the_penalty_is_the_quadratic_form_of_what_is_stored(curvature, scenario) -> None:
     run = hand(scenario, curvature=curvature, buffer=4)
     ctx = learned(run, THREE)
-    assert run.method.penalty(ctx) == 0
+    assert run.method.compute_penalty(ctx) == 0
     assert not any(g.any() for g in penalty_alone(run, ctx).values())
     anchor = flat(ctx)
     away(ctx)
     h, d = dense(run.method.state["curvature"], ctx.trainable), flat(ctx) - anchor
     strength = 2 / 3 * (0.5 if scenario == "class" else 1)
     gradient = joined(penalty_alone(run, ctx).values())
-    assert run.method.penalty(ctx) == pytest.approx(float(strength / 2 * d @ h @ d), rel=1e-12)
+    assert run.method.compute_penalty(ctx) == pytest.approx(
+        float(strength / 2 * d @ h @ d), rel=1e-12
+    )
     assert relative(gradient, strength * h @ d) <= 1e-12
     assert float(torch.linalg.eigvalsh(h)[0]) >= -1e-9 * float(torch.linalg.eigvalsh(h)[-1])
 
@@ -216,7 +218,7 @@ def test_what_is_stored_is_the_mean_of_both_tasks_measured_together(curvature) -
 def test_in_the_task_scenario_a_head_is_free_of_the_penalty() -> None:
     run = hand("task")
     for task, (x, y) in enumerate([examples(9, 1), examples(6, 2)], 1):
-        run.network.grow(task, CLASSES, "default", torch.Generator().manual_seed(task))
+        run.network.add_task_classes(task, CLASSES, "default", torch.Generator().manual_seed(task))
         ctx = run.begin(x, y)
         away(ctx)
         if task == 1:
@@ -234,12 +236,12 @@ def test_in_the_task_scenario_a_head_is_free_of_the_penalty() -> None:
 def test_an_unseen_class_outputs_zero_and_learns_nothing() -> None:
     run = hand("class")
     run.end(run.begin(*examples()))
-    run.network.grow(2, ["dog"], "zero", torch.Generator())
+    run.network.add_task_classes(2, ["dog"], "zero", torch.Generator())
     x, y = examples(6, 2)
     ctx = run.begin(x, y)
-    before = squared_errors(ctx.network(x)[:, :3], y, ALPHA)
+    before = compute_squared_errors(ctx.network(x)[:, :3], y, ALPHA)
     assert not ctx.network(x)[:, 3].any()
-    assert torch.equal(squared_errors(ctx.network(x), y, ALPHA), before)
+    assert torch.equal(compute_squared_errors(ctx.network(x), y, ALPHA), before)
     run.gradient(ctx)
     assert not ctx.trainable["head.weight"].grad[3].any() and not ctx.trainable["head.bias"].grad[3]
 
@@ -247,7 +249,7 @@ def test_an_unseen_class_outputs_zero_and_learns_nothing() -> None:
 def test_a_new_row_is_held_at_zero_by_the_curvature_of_the_old_ones() -> None:
     run = hand("class")
     run.end(run.begin(*examples()))
-    run.network.grow(2, ["dog"], "zero", torch.Generator())
+    run.network.add_task_classes(2, ["dog"], "zero", torch.Generator())
     ctx = run.begin(*examples(6, 2))
     run.method.erase_tasks({1})
     row = torch.tensor([1.0, -2.0, 0.5, 3.0, 2.0], dtype=torch.float64)
@@ -266,7 +268,7 @@ def hessian(network, x, y):
     named = {n: p for n, p in network.named_parameters() if not n.startswith("backbone.")}
     for parameter in named.values():
         parameter.requires_grad_(True)
-    loss = squared_errors(network.combine_logits(*network.jvp(x)), y, ALPHA).mean()
+    loss = compute_squared_errors(network.combine_logits(*network.jvp(x)), y, ALPHA).mean()
     grads = torch.autograd.grad(loss, list(named.values()), create_graph=True)
     rows = [
         joined(
@@ -286,7 +288,7 @@ def test_an_appended_row_has_the_curvature_of_the_others_and_none_with_them() ->
     network = small("class")
     move(network, displacement(network, 4))
     x, y = examples()
-    network.grow(2, ["dog"], "zero", torch.Generator())
+    network.add_task_classes(2, ["dog"], "zero", torch.Generator())
     h, index = hessian(network, x, y)
 
     rows = torch.cat([index["head.weight"], index["head.bias"][:, None]], 1)
@@ -305,7 +307,7 @@ def test_half_of_the_old_tasks_share_is_replay() -> None:
     ctx = learned(run, THREE)
     terms = run.terms(ctx)
     assert terms.keys() == {"task", "replay"} and float(terms["replay"].detach()) > 0
-    assert run.method._penalty_weight(ctx) == pytest.approx(2 / 3 * 0.3)
+    assert run.method._compute_penalty_weight(ctx) == pytest.approx(2 / 3 * 0.3)
     wanted = float(mean_loss(ctx.network, *THREE[2]).detach()) / 3
     assert float(terms["task"].detach()) == pytest.approx(wanted, rel=1e-9)
 
@@ -322,9 +324,9 @@ def test_replay_is_the_mean_loss_of_stored_images_times_its_share() -> None:
 def test_an_empty_buffer_leaves_the_whole_share_to_the_penalty() -> None:
     run = hand("class", buffer=6)
     ctx = learned(run, THREE[:2])
-    assert run.method._penalty_weight(ctx) == pytest.approx(0.25)
+    assert run.method._compute_penalty_weight(ctx) == pytest.approx(0.25)
     run.method.erase_tasks({1})
-    assert run.method._penalty_weight(ctx) == pytest.approx(0.5)
+    assert run.method._compute_penalty_weight(ctx) == pytest.approx(0.5)
     assert run.terms(ctx).keys() == {"task"}
 
 
@@ -392,7 +394,7 @@ def test_every_image_has_the_same_chance_to_be_kept() -> None:
             (batch,) = ctx.examples()
             marks = torch.arange(first, first + n).to(torch.uint8).view(-1, 1, 1, 1)
             batch.raw = lambda rows, marks=marks: marks[rows]
-            run.method._open_reservoir(ctx).add(batch.raw, batch.y, ctx.task)
+            run.method._open_reservoir(ctx).offer_items(batch.raw, batch.y, ctx.task)
         counts[run.method.state["buffer"].tensors["images"].flatten().long()] += 1
     expected = seeds * capacity / 20
     statistic = float(((counts - expected) ** 2 / (expected * (1 - capacity / 20))).sum())
@@ -403,7 +405,7 @@ def test_growing_keeps_old_rows_anchored_where_they_were_and_new_ones_at_zero() 
     run = hand("class")
     run.end(run.begin(*examples()))
     old = run.network.head.weight.detach().clone()
-    run.network.grow(2, ["dog"], "zero", torch.Generator())
+    run.network.add_task_classes(2, ["dog"], "zero", torch.Generator())
     ctx = run.begin(*examples(6, 2))
     assert torch.equal(run.network.head.weight[:3], old) and not run.network.head.weight[3].any()
     deltas = run.method._compute_deltas(ctx)
@@ -561,7 +563,7 @@ def test_where_the_curvature_is_exact_the_forecast_is_the_rise_of_the_loss(
 @pytest.mark.parametrize("curvature", ["diagonal", "kfac", "tkfac"])
 def test_the_coupling_is_what_outputs_changed_by_what_the_blocks_say(scenario, curvature) -> None:
     run, (x, y) = hand(scenario, curvature=curvature), examples()
-    run.network.grow(1, CLASSES, "default", torch.Generator().manual_seed(0))
+    run.network.add_task_classes(1, CLASSES, "default", torch.Generator().manual_seed(0))
     run.network.double()
     ctx = run.begin(x, y)
     task = ctx.head_task
@@ -643,15 +645,15 @@ def test_a_forecast_by_task_is_each_tasks_own_diagonal_and_gradient() -> None:
 
 def test_the_losses_that_forecasts_speak_of_are_those_of_training() -> None:
     run, (x, y) = hand(alpha=4.0), examples()
-    found = run.method.example_losses(run.network, x, y, None)
-    assert torch.equal(found, squared_errors(run.network(x), y, 4.0))
+    found = run.method.compute_example_losses(run.network, x, y, None)
+    assert torch.equal(found, compute_squared_errors(run.network(x), y, 4.0))
 
 
 def test_a_method_that_does_not_forecast_says_so() -> None:
     method = registry.get_method("finetune")(registry.get_method("finetune").Hyper(), State())
     with pytest.raises(NotImplementedError, match="finetune does not forecast"):
-        method.example_losses(None, None, None, None)
-    assert method.forecast_loss_rise(None) is None and method.max_forecast() is None
+        method.compute_example_losses(None, None, None, None)
+    assert method.forecast_loss_rise(None) is None and method.get_max_forecast() is None
 
 
 # Recipes.
@@ -813,7 +815,7 @@ def test_a_run_killed_while_it_measured_curvature_ends_with_the_same_bits(
 ) -> None:
     bench = bench_of(tmp_path, n=80)  # three passes of 32
     first, undisturbed = bench.learn_tasks(2, method="dlcft")
-    add, calls, consolidate, ending = CurvatureEstimator.add, [], Loop.consolidate, []
+    add, calls, consolidate, ending = CurvatureEstimator.add_examples, [], Loop.end_task, []
 
     def dying(self, x, cotangents=None):
         calls.append(len(x))
@@ -827,8 +829,8 @@ def test_a_run_killed_while_it_measured_curvature_ends_with_the_same_bits(
         consolidate(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(CurvatureEstimator, "add", dying)
-        patch.setattr(Loop, "consolidate", noticed)
+        patch.setattr(CurvatureEstimator, "add_examples", dying)
+        patch.setattr(Loop, "end_task", noticed)
         again = bench.killed(bench.spec(2, first, method="dlcft"), Script([5]))
     assert ending and again["snapshot"]
     assert bench.learn(again).digests == undisturbed.digests
@@ -910,4 +912,4 @@ def test_the_heads_block_is_one_gram_for_all_rows() -> None:
 
 def test_its_description_and_registration_agree() -> None:
     assert registry.get_method("dlcft") is Dlcft and Dlcft.family == LinearisedNetwork.family
-    assert linearised("mlp").describe()["family"] == Dlcft.family
+    assert linearised("mlp").describe_for_manifest()["family"] == Dlcft.family

@@ -16,10 +16,10 @@ from torch import nn
 from core.learning.curvature.block import Exact
 from core.learning.curvature.curvature import Curvature
 from core.learning.curvature.estimate import CurvatureEstimator
-from core.learning.curvature.fisher import basis_cotangents
+from core.learning.curvature.fisher import make_basis_cotangents
 from core.learning.curvature.layers import list_layer_names
 from core.learning.methods.dlcft_memory import CurvatureMemory
-from core.learning.methods.squared_loss import squared_errors, target_residuals
+from core.learning.methods.squared_loss import compute_squared_errors, compute_target_residuals
 from core.learning.networks import HeadSpec, Network
 from core.learning.networks.backbone import Backbone
 from core.learning.networks.linear.linearised import LinearisedNetwork
@@ -40,7 +40,7 @@ class Linear:
         y = torch.randint(0, OUTPUTS, (n,), generator=generator)
         self.n = n
         self.h = torch.einsum("nci,ncj->ij", j, j) / n
-        r = -target_residuals(f0, y, ALPHA)
+        r = -compute_target_residuals(f0, y, ALPHA)
         self.b = torch.einsum("nci,nc->i", j, r) / n
         self.constant = 0.5 * r.square().sum() / n
 
@@ -103,7 +103,7 @@ def sequentially(tasks, decay=0.0, weighting="task", centred=True, first_order=F
         if first_order:
             kept = slope + matrix(memory) @ (theta - before) if memory else slope
             slope = (1 - w) * kept + w * task.gradient(theta)
-        memory = memory.merge(task.curvature, w) if memory else task.curvature
+        memory = memory.average_with(task.curvature, w) if memory else task.curvature
         found.append(theta)
     return found
 
@@ -189,7 +189,7 @@ def test_adam_ends_at_the_same_objective_but_elsewhere_with_more_parameters_than
             optimizer.step()
             schedule.step()
         theta = moving.detach()
-        memory = memory.merge(task.curvature, w) if memory else task.curvature
+        memory = memory.average_with(task.curvature, w) if memory else task.curvature
     best = jointly(tasks)
     mean = [sum(float(task.loss(at)) for task in tasks) / 3 for at in (theta, best, 0 * best)]
     print(f"mean loss: Adam {mean[0]:.3g}, best {mean[1]:.3g}, start {mean[2]:.3g}")
@@ -280,9 +280,9 @@ class WholeMemory(CurvatureMemory):
 
 def mean_loss(network, tasks):
     with torch.no_grad():
-        return sum(float(squared_errors(network(x), y, ALPHA).mean()) for x, y in tasks) / len(
-            tasks
-        )
+        return sum(
+            float(compute_squared_errors(network(x), y, ALPHA).mean()) for x, y in tasks
+        ) / len(tasks)
 
 
 def learned_together(network, tasks, asked):
@@ -347,7 +347,7 @@ def best_rows(network, tasks, decay=0.0):
             z = torch.cat([z, torch.ones(len(z), 1, dtype=z.dtype)], 1)
             gram, cross = (
                 gram + z.T @ z / len(z),
-                cross - z.T @ target_residuals(0 * network(x), y, ALPHA) / len(z),
+                cross - z.T @ compute_target_residuals(0 * network(x), y, ALPHA) / len(z),
             )
         return torch.linalg.solve(gram, cross).T
 
@@ -429,7 +429,9 @@ def dense(curvature, network):
         o = network.get_submodule(name).weight.shape[0]
         w = block.count_columns(o)
         units = torch.eye(o * w, dtype=torch.float64).view(-1, o, w)
-        parts.append(torch.stack([block.matvec(unit).flatten() for unit in units], 1))
+        parts.append(
+            torch.stack([block.multiply_displacement(unit).flatten() for unit in units], 1)
+        )
     return torch.block_diag(*parts)
 
 
@@ -443,7 +445,7 @@ def excess(seed, count=5, n=60):
     facts = []
     for x, y in tasks:
         j = jacobian(network, x)
-        r = -target_residuals(network(x).detach(), y, ALPHA)
+        r = -compute_target_residuals(network(x).detach(), y, ALPHA)
         facts.append((torch.einsum("nci,ncj->ij", j, j) / n, torch.einsum("nci,nc->i", j, r) / n))
     zero = torch.zeros(len(facts[0][1]), dtype=torch.float64)
     h, b = (sum(f[i] for f in facts) / count for i in (0, 1))
@@ -460,9 +462,9 @@ def excess(seed, count=5, n=60):
                 whole = own if whole is None else torch.lerp(whole, own, w)
             elif kind != "none":
                 estimate = CurvatureEstimator(network, network, dict.fromkeys(layers, kind))
-                estimate.add(x, basis_cotangents)
+                estimate.add_examples(x, make_basis_cotangents)
                 now = Curvature(estimate.build_blocks())
-                merged = now if merged is None else merged.merge(now, w)
+                merged = now if merged is None else merged.average_with(now, w)
                 whole = dense(merged, network)
         found[kind] = float(0.5 * (theta - best) @ h @ (theta - best))
     return found

@@ -11,7 +11,7 @@ from streams import Bench, spied, watched
 from torch.nn import functional
 
 from core.learning.memory.exemplars import Exemplars
-from core.learning.memory.rehearsal import choose_exemplars, exemplars_for_batch
+from core.learning.memory.rehearsal import choose_exemplars, draw_step_exemplars
 from core.learning.methods import dne, expanding, registry
 from core.learning.methods.dne import Dne
 from core.learning.methods.expanding import CLASSIFIER, EXPERT
@@ -111,7 +111,7 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(
         if ctx.task == 1 or ctx.stage != EXPERT or ctx.cache.setdefault("looked", False):
             return
         ctx.cache["looked"] = True
-        share = exemplars_for_batch(ctx, Exemplars(method.state["exemplars"]))
+        share = draw_step_exemplars(ctx, Exemplars(method.state["exemplars"]))
         x, y = torch.cat([batch.x, share[0]]), torch.cat([batch.y, share[1]])
         with torch.no_grad():
             z, old = ctx.network(x).double(), before(x).double()
@@ -151,7 +151,9 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(
 
 def test_the_teacher_is_the_version_before_bit_by_bit(bench, monkeypatch) -> None:
     first = bench.learn_task(1, method="dne")
-    seen = watched(monkeypatch, dne, "blockwise_linear", lambda out, features, *_: (features, out))
+    seen = watched(
+        monkeypatch, dne, "apply_blockwise_linear", lambda out, features, *_: (features, out)
+    )
     bench.learn_task(2, first, method="dne")
     features, logits = seen[0]
     assert torch.equal(deployed(first).logits(features), logits)
@@ -188,7 +190,9 @@ def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_wo
     bench, monkeypatch
 ) -> None:
     first, exact = bench.learn_tasks(2, method="dne")
-    made = watched(monkeypatch, ExpandedNetwork, "packed", lambda packed, network: packed)
+    made = watched(
+        monkeypatch, ExpandedNetwork, "use_packed_experts", lambda packed, network: packed
+    )
     monkeypatch.setattr(dne, "packing_is_faster", lambda device: True)
     packed = bench.learn_task(2, first, method="dne")
     assert len(made) == 1
@@ -249,7 +253,7 @@ def test_two_thousand_exemplars_make_room_for_fifty_to_a_hundred_classes() -> No
         )
         share = 2000 // seen
         exemplars.trim_lists(share)
-        exemplars.add(choose_exemplars(network, [batch], share), task, share)
+        exemplars.append_images(choose_exemplars(network, [batch], share), task, share)
         sizes.append(exemplars.size)
         assert exemplars.labels.bincount().tolist() == [share] * seen
         lists = {c: exemplars.images[exemplars.labels == c] for c in range(seen)}
@@ -262,7 +266,7 @@ def test_the_classifier_is_tuned_on_as_many_of_each_class(bench, monkeypatch) ->
     def look(batch, ctx, exemplars):
         return torch.bincount(exemplars.labels).tolist()
 
-    counts = watched(monkeypatch, expanding, "exemplar_batch", look)
+    counts = watched(monkeypatch, expanding, "draw_exemplar_batch", look)
     bench.stream(2, method={"name": "dne", "exemplars": 12, "tuning_epochs": 2})
     assert set(map(tuple, counts)) == {(3, 3, 3, 3)} and len(counts) == 12
 

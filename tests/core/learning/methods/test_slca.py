@@ -11,7 +11,7 @@ from streams import Bench
 
 from core.learning.memory.gaussians import RIDGE, Gaussians
 from core.learning.methods.method import Stage
-from core.learning.methods.slca import ALIGN, Slca, SlcaHyper, aligned_cross_entropy
+from core.learning.methods.slca import ALIGN, Slca, SlcaHyper, compute_aligned_cross_entropy
 from core.learning.recipe import OptimizerRecipe
 from core.learning.state import Section, State
 
@@ -87,9 +87,13 @@ def test_the_loss_is_the_papers_formula_written_out() -> None:
         length = sum(value**2 for value in row) ** 0.5
         exponentials = [np.exp(value / (tau * length)) for value in row]
         total -= np.log(exponentials[label] / sum(exponentials)) / len(y)
-    assert float(aligned_cross_entropy(logits, y, tau)) == pytest.approx(total, rel=1e-12)
-    assert float(aligned_cross_entropy(7 * logits, y, tau)) == pytest.approx(total, rel=1e-12)
-    assert float(aligned_cross_entropy(torch.zeros(2, 4), y[:2], tau)) == pytest.approx(np.log(4))
+    assert float(compute_aligned_cross_entropy(logits, y, tau)) == pytest.approx(total, rel=1e-12)
+    assert float(compute_aligned_cross_entropy(7 * logits, y, tau)) == pytest.approx(
+        total, rel=1e-12
+    )
+    assert float(compute_aligned_cross_entropy(torch.zeros(2, 4), y[:2], tau)) == pytest.approx(
+        np.log(4)
+    )
 
 
 def test_the_backbone_learns_at_a_share_of_the_heads_rate() -> None:

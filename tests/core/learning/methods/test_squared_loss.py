@@ -7,9 +7,9 @@ from torch.nn import functional
 from core.learning.methods.squared_loss import (
     RIDGE,
     append_ones,
-    ridge_head,
-    squared_errors,
-    target_residuals,
+    compute_squared_errors,
+    compute_target_residuals,
+    fit_ridge_head,
 )
 
 
@@ -25,20 +25,20 @@ Y = torch.tensor([1, 0, 3, 3, 2])
 def test_it_is_half_the_squared_distance_summed_over_outputs() -> None:
     f = torch.tensor([[1.0, 2.0], [0.0, -1.0]], dtype=torch.float64)
     # 1/2 ((1 - 15)^2 + 2^2) and 1/2 (0 + (-1 - 15)^2)
-    assert squared_errors(f, torch.tensor([0, 1]), 15.0).tolist() == [100.0, 128.0]
+    assert compute_squared_errors(f, torch.tensor([0, 1]), 15.0).tolist() == [100.0, 128.0]
 
 
 @pytest.mark.parametrize("alpha", [1.0, 15.0])
 def test_its_gradient_is_the_residual(alpha) -> None:
     f = outputs().requires_grad_()
-    squared_errors(f, Y, alpha).sum().backward()
-    assert torch.equal(f.grad, target_residuals(f.detach(), Y, alpha))
+    compute_squared_errors(f, Y, alpha).sum().backward()
+    assert torch.equal(f.grad, compute_target_residuals(f.detach(), Y, alpha))
 
 
 def test_its_second_derivative_by_the_outputs_is_the_identity() -> None:
     for row, y in zip(outputs(), Y, strict=True):
         hessian = torch.autograd.functional.hessian(
-            lambda f, y=y: squared_errors(f[None], y[None], 15.0)[0], row
+            lambda f, y=y: compute_squared_errors(f[None], y[None], 15.0)[0], row
         )
         assert torch.equal(hessian, torch.eye(4, dtype=torch.float64))
 
@@ -47,21 +47,25 @@ def test_the_mean_form_of_torch_is_another_loss() -> None:
     """It divides by the classes and lacks the half: 2/C times ours."""
     f = outputs()
     of_torch = functional.mse_loss(f, 15.0 * functional.one_hot(Y, 4))
-    assert float(of_torch) == pytest.approx(2 / 4 * float(squared_errors(f, Y, 15.0).mean()))
+    assert float(of_torch) == pytest.approx(
+        2 / 4 * float(compute_squared_errors(f, Y, 15.0).mean())
+    )
 
 
 def test_an_output_that_is_zero_for_a_class_not_shown_adds_nothing_and_learns_nothing() -> None:
     f = functional.pad(outputs(), (0, 2)).requires_grad_()
-    losses = squared_errors(f, Y, 15.0)
-    assert torch.equal(losses, squared_errors(outputs(), Y, 15.0))
+    losses = compute_squared_errors(f, Y, 15.0)
+    assert torch.equal(losses, compute_squared_errors(outputs(), Y, 15.0))
     losses.sum().backward()
     assert not f.grad[:, 4:].any()
 
 
 def test_half_precision_outputs_are_compared_in_float32() -> None:
     f = outputs().bfloat16()
-    assert target_residuals(f, Y, 15.0).dtype == torch.float32
-    assert torch.equal(squared_errors(f, Y, 15.0), squared_errors(f.float(), Y, 15.0))
+    assert compute_target_residuals(f, Y, 15.0).dtype == torch.float32
+    assert torch.equal(
+        compute_squared_errors(f, Y, 15.0), compute_squared_errors(f.float(), Y, 15.0)
+    )
 
 
 def test_a_column_of_ones_stands_for_the_bias() -> None:
@@ -71,26 +75,28 @@ def test_a_column_of_ones_stands_for_the_bias() -> None:
 def test_the_ridge_head_is_the_minimum_of_its_objective() -> None:
     torch.manual_seed(0)
     z, y = torch.randn(40, 6, dtype=torch.float64), torch.randint(0, 3, (40,))
-    rows, biases = ridge_head(zip(z.split(7), y.split(7), strict=True), 3, 15.0)
+    rows, biases = fit_ridge_head(zip(z.split(7), y.split(7), strict=True), 3, 15.0)
     rows.requires_grad_(), biases.requires_grad_()
     pull = RIDGE * z.square().mean()
-    loss = squared_errors(z @ rows.T + biases, y, 15.0).mean() + pull / 2 * rows.square().sum()
+    loss = (
+        compute_squared_errors(z @ rows.T + biases, y, 15.0).mean() + pull / 2 * rows.square().sum()
+    )
     for gradient in torch.autograd.grad(loss, (rows, biases)):
         assert float(gradient.abs().max()) < 1e-10
 
 
 def test_features_that_repeat_each_other_still_have_a_ridge_head() -> None:
     z = torch.ones(4, 3, dtype=torch.float32)
-    rows, biases = ridge_head([(z, torch.tensor([0, 1, 0, 1]))], 2, 15.0)
+    rows, biases = fit_ridge_head([(z, torch.tensor([0, 1, 0, 1]))], 2, 15.0)
     assert torch.isfinite(rows).all() and rows.dtype == torch.float64
     assert (z.double() @ rows.T + biases).flatten().tolist() == pytest.approx([7.5] * 8)
 
 
 def test_a_head_for_a_class_that_is_not_shown_answers_zero() -> None:
-    rows, biases = ridge_head([(outputs(), torch.tensor([0, 1, 0, 1, 0]))], 3, 15.0)
+    rows, biases = fit_ridge_head([(outputs(), torch.tensor([0, 1, 0, 1, 0]))], 3, 15.0)
     assert float(rows[2].abs().max()) < 1e-12 and abs(float(biases[2])) < 1e-12
 
 
 def test_no_examples_are_refused() -> None:
     with pytest.raises(ValueError, match="no examples"):
-        ridge_head([], 2, 15.0)
+        fit_ridge_head([], 2, 15.0)

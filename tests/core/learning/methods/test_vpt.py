@@ -153,13 +153,13 @@ def test_prompts_move_at_lr_and_the_head_at_its_own_rate(bench: Bench) -> None:
     recipe = {"method": "vpt", "epochs": 1, "seed": 4}
     untouched = bench.learn_task(1, **recipe, optimizer={"lr": 1e-30, "head_lr": 0.1})
     moved = bench.learn_task(1, **recipe, optimizer={"lr": 0.1, "head_lr": 0.1})
-    grow, first = PromptedNetwork.grow, {}
+    grow, first = PromptedNetwork.add_task_classes, {}
 
     def kept(self: PromptedNetwork, *args: Any) -> None:
         grow(self, *args)
         first["prompts.shared"] = self.prompts["shared"].detach().clone()
 
-    with mock.patch.object(PromptedNetwork, "grow", kept):
+    with mock.patch.object(PromptedNetwork, "add_task_classes", kept):
         bench.learn_task(1, **recipe)
     assert torch.equal(untouched.tensors("prompts")["prompts.shared"], first["prompts.shared"])
     assert untouched.tensors("head")["head.weight"].abs().max() > 0

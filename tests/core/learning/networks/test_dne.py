@@ -12,8 +12,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.methods.dne_cost import compute_naive_attention
-from core.learning.networks import HeadSpec, ImageSpec, build_network, meta_backbone
-from core.learning.networks.dne.chain import ChainOutputs, drop_path_masks, run_chain, run_expert
+from core.learning.networks import HeadSpec, ImageSpec, build_meta_backbone, build_network
+from core.learning.networks.dne.chain import (
+    ChainOutputs,
+    draw_drop_path_masks,
+    run_chain,
+    run_expert,
+)
 from core.learning.networks.dne.expert import Expert, Sizes, fill_expert_module
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import Packed
@@ -40,7 +45,7 @@ def network(experts=(), classes=("a", "b"), attention="gpsa", dtype=torch.float3
     stir(found.head, 1)
     for task, heads in enumerate(experts, 2):
         found.schedule_expert(heads)
-        found.grow(task, [f"{task}{x}" for x in "ab"], "default", seeded(task))
+        found.add_task_classes(task, [f"{task}{x}" for x in "ab"], "default", seeded(task))
         stir(found, task, by)
     return found.to(dtype).eval()
 
@@ -75,7 +80,7 @@ def test_a_later_expert_has_the_published_number_of_parameters(heads, earlier, c
 
 
 def test_the_first_expert_has_the_published_number_of_parameters() -> None:
-    backbone = meta_backbone({"name": "dne"}, ImageSpec(32, 3))
+    backbone = build_meta_backbone({"name": "dne"}, ImageSpec(32, 3))
     ours = sum(p.numel() for p in backbone.parameters())
     assert ours - 2 * 384 + 5 * 12 == 10_683_948
     assert (backbone.width, backbone.sizes.grid) == (384, 8)
@@ -164,10 +169,12 @@ def test_a_block_of_one_expert_is_torchs_encoder_layer(attention) -> None:
     for name, of in pairs.items():
         theirs.get_submodule(name).load_state_dict(of.state_dict())
     r = torch.randn(2, 16, 24, generator=seeded(), dtype=torch.float64)
-    s = own.attend(r, None)
+    s = own.attend_to_heads(r, None)
     normed = own.norm2(s)
     hidden = own.compute_hidden(normed, [normed])
-    torch.testing.assert_close(own.mix(s, hidden, [hidden]), theirs(r), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        own.mix_heads(s, hidden, [hidden]), theirs(r), rtol=1e-10, atol=1e-10
+    )
 
 
 # Attention between heads.
@@ -231,7 +238,7 @@ def test_an_expert_that_is_added_and_changed_leaves_every_bit_of_the_older_ones(
     with torch.no_grad():
         before = run_chain(net.list_experts(), x)
         net.schedule_expert(2)
-        net.grow(4, ["x"], "default", seeded(9))
+        net.add_task_classes(4, ["x"], "default", seeded(9))
         stir(net.experts[-1], 5)
         after = run_chain(net.list_experts(), x)
     for kind in ("heads", "hidden"):
@@ -288,7 +295,7 @@ def test_an_expert_reads_the_ones_before_it() -> None:
 
 
 def test_branches_are_dropped_more_often_in_later_layers_and_kept_in_the_mean() -> None:
-    found = drop_path_masks(6, 0.5, 4000, seeded())
+    found = draw_drop_path_masks(6, 0.5, 4000, seeded())
     assert found.shape == (6, 2, 4000) and (found[0] == 1).all()
     rates = (found == 0).float().mean((1, 2))
     torch.testing.assert_close(rates, torch.linspace(0, 0.5, 6), atol=0.02, rtol=0)
@@ -336,7 +343,10 @@ def test_a_packed_pass_is_the_formula_of_the_chain(heads, attention, dtype, by, 
     """
     net, x = network(heads, attention=attention, dtype=dtype, by=by), images(dtype=dtype)
     with torch.no_grad():
-        wanted, found = run_chain(net.list_experts(), x), Packed(net.list_experts()).run(x)
+        wanted, found = (
+            run_chain(net.list_experts(), x),
+            Packed(net.list_experts()).run_packed_chain(x),
+        )
     torch.testing.assert_close(
         everything(found), everything(wanted), rtol=tolerance, atol=tolerance
     )
@@ -353,7 +363,7 @@ def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
         fill_weights(expert, fill_expert_module, seeded(t))
     x = torch.randn(2, 3, 32, 32, generator=seeded())
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        wanted, found = run_chain(experts, x), Packed(experts).run(x)
+        wanted, found = run_chain(experts, x), Packed(experts).run_packed_chain(x)
     for a, b in zip(everything(found), everything(wanted), strict=True):
         assert (a - b).norm() <= 2e-2 * b.norm()
 
@@ -362,7 +372,7 @@ def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
 def test_the_newest_expert_has_the_same_gradients_after_a_packed_pass(heads) -> None:
     net, x = network(heads, by=0.1), images()
     grads = []
-    for packed in (None, net.packed()):
+    for packed in (None, net.use_packed_experts()):
         newest = net.forward_newest(net.forward_older(x, packed), x)
         loss = (newest * torch.randn(newest.shape, generator=seeded(1))).mean()
         grads.append(torch.autograd.grad(loss, list(net.list_experts()[-1].parameters())))
@@ -384,17 +394,19 @@ def test_a_packed_pass_has_as_many_operations_for_any_number_of_equal_experts() 
     for experts in (2, 5):
         packed = Packed(network((1,) * experts).list_experts())
         with Operations() as operations:
-            packed.run(images())
+            packed.run_packed_chain(images())
         counts.append(operations.count)
     assert counts[0] == counts[1]
 
 
 def test_what_is_packed_does_not_see_later_changes_of_experts() -> None:
     net, x = network((1, 2)), images()
-    packed = net.packed()
-    before = packed.run(x).features
+    packed = net.use_packed_experts()
+    before = packed.run_packed_chain(x).features
     stir(net, 7)
-    assert all(torch.equal(a, b) for a, b in zip(before, packed.run(x).features, strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(before, packed.run_packed_chain(x).features, strict=True)
+    )
 
 
 # The classifier.
@@ -405,7 +417,7 @@ def test_old_logits_start_as_the_same_bits_and_new_columns_as_zeros() -> None:
     with torch.no_grad():
         before = net(x)
         net.schedule_expert(2)
-        net.grow(3, ["x", "y"], "default", seeded(3))
+        net.add_task_classes(3, ["x", "y"], "default", seeded(3))
         after = net(x)
     assert torch.equal(after[:, :4], before)
     assert not net.head.weight[:4, -16:].any() and net.head.weight[4:].any()
@@ -416,9 +428,9 @@ def test_one_pass_answers_for_every_version_of_a_chain_bit_by_bit() -> None:
     kept = copy.deepcopy(net)
     with torch.no_grad():
         net.schedule_expert(2)
-        net.grow(3, ["x"], "default", seeded(3))
+        net.add_task_classes(3, ["x"], "default", seeded(3))
         stir(net.experts[-1], 1)
-        old, new = net.logits_of_versions(x, [kept.head, net.head])
+        old, new = net.compute_version_logits(x, [kept.head, net.head])
         assert torch.equal(old, kept(x)) and torch.equal(new, net(x))
 
 
@@ -428,7 +440,7 @@ def test_one_pass_answers_for_every_version_of_a_chain_bit_by_bit() -> None:
 def test_a_network_is_rebuilt_from_its_parts_bit_by_bit() -> None:
     net, x = network((2, 1)), images()
     plain = build_network(SMALL, IMAGE, "class", HeadSpec(tuple(net.classes)), seed=5)
-    again = rebuild_network(plain, net.describe())
+    again = rebuild_network(plain, net.describe_for_manifest())
     again.load_parts(net.copy_parts())
     with torch.no_grad():
         assert torch.equal(again.eval()(x), net(x))
@@ -438,10 +450,10 @@ def test_a_network_is_rebuilt_from_its_parts_bit_by_bit() -> None:
 def test_the_newest_expert_moves_and_older_ones_never() -> None:
     net = network((2, 1))
     heads = {"head.weight", "head.bias"}
-    assert net.trainable_names(1) == heads
+    assert net.list_trainable_names(1) == heads
     newest = {n for n, _ in net.named_parameters() if n.startswith(("experts.1.", "auxiliary."))}
-    assert net.trainable_names(5) == net.trainable_names(2) == heads | newest
-    assert any(n.startswith("backbone.expert.") for n in network().trainable_names(5))
+    assert net.list_trainable_names(5) == net.list_trainable_names(2) == heads | newest
+    assert any(n.startswith("backbone.expert.") for n in network().list_trainable_names(5))
 
 
 def test_an_experts_weights_are_a_function_of_the_seed() -> None:
@@ -451,7 +463,7 @@ def test_an_experts_weights_are_a_function_of_the_seed() -> None:
     )
     inner = ExpandedNetwork(build_network(SMALL, IMAGE, "class", HeadSpec(("a",))))
     inner.schedule_expert(2)
-    inner.grow(2, ["b"], "zero", seeded())
+    inner.add_task_classes(2, ["b"], "zero", seeded())
     mixing = inner.experts[0].layers[0].mixing.inner
     assert (
         mixing.scale.tolist() == [3.0, 3.0]
@@ -470,7 +482,7 @@ def test_experts_are_for_their_own_architecture_and_one_classifier() -> None:
 def test_float64_follows_a_network_through_growth() -> None:
     net = network(dtype=torch.float64)
     net.schedule_expert(1)
-    net.grow(2, ["x"], "default", seeded())
+    net.add_task_classes(2, ["x"], "default", seeded())
     assert {p.dtype for p in net.parameters()} == {torch.float64}
     x = images(dtype=torch.float64)
     assert isinstance(net.forward_older(x).intermediates, ChainOutputs) and net(x).sum().isfinite()

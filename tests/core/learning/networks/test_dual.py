@@ -13,7 +13,7 @@ from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.linear import dual
 from core.learning.networks.linear.dual import Dual, NoRule, as_dual
 from core.learning.networks.linear.linearised import LinearisedNetwork
-from core.learning.torchvision_import import torchvision_models
+from core.learning.torchvision_import import import_torchvision_models
 
 WRONG = 1e-3  # relative: what every wrong rule is beyond
 
@@ -46,7 +46,7 @@ def small_convnext(models, **options):
 
 
 def test_they_agree_on_convnext(monkeypatch) -> None:
-    models = torchvision_models()
+    models = import_torchvision_models()
     monkeypatch.setattr(
         models, "convnext_tiny", lambda weights, **options: small_convnext(models, **options)
     )

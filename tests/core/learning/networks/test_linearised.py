@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 
 from core.contract.manifest import Manifest
 from core.learning.evaluation import predicting
-from core.learning.methods.squared_loss import squared_errors
+from core.learning.methods.squared_loss import compute_squared_errors
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.families import rebuild_network
 from core.learning.networks.linear.dual import NoRule
@@ -44,7 +44,7 @@ def at(network, x, psi):
 def gradient(network, x, y, psi):
     """Of the mean loss by the displacement."""
     move(network, psi)
-    loss = squared_errors(network(x), y, 15.0).mean()
+    loss = compute_squared_errors(network(x), y, 15.0).mean()
     names, parameters = zip(*network.displacement.named_parameters(), strict=True)
     return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
 
@@ -95,7 +95,7 @@ def test_the_pullback_is_the_adjoint_of_the_tangent(case) -> None:
     move(network, a)
     tangent = network.by_dual_numbers(x)[1].detach()
     u = torch.randn(tangent.shape, generator=torch.Generator().manual_seed(6), dtype=tangent.dtype)
-    back = network.vjp(x, u)
+    back = network.compute_vjp(x, u)
     other_way = sum(float((back[f"displacement.{name}"] * a[name]).sum()) for name in a)
     assert other_way == pytest.approx(float((tangent * u).sum()), rel=1e-12)
 
@@ -117,7 +117,7 @@ def test_the_displacements_gradient_is_backpropagation_through_the_base(case) ->
         f"displacement.{n}": g for (n, _), g in zip(base.named_parameters(), own, strict=True)
     }
     assert relative_of(found, wanted) <= 1e-12
-    assert relative_of(network.vjp(x, u), wanted) <= 1e-12
+    assert relative_of(network.compute_vjp(x, u), wanted) <= 1e-12
 
 
 @pytest.mark.parametrize("case", QUICK)
@@ -136,7 +136,7 @@ def test_the_losss_hessian_by_the_displacement_is_the_same_everywhere(case, fixe
 def whole_hessian(network, x, y):
     """Of the mean loss by all of (ψ, W, b)."""
     moving = [*network.displacement.parameters(), *network.head.parameters()]
-    loss = squared_errors(network.combine_logits(*network.jvp(x)), y, 15.0).mean()
+    loss = compute_squared_errors(network.combine_logits(*network.jvp(x)), y, 15.0).mean()
     rows = []
     for g in torch.cat(
         [grad.flatten() for grad in torch.autograd.grad(loss, moving, create_graph=True)]
@@ -171,7 +171,7 @@ def test_the_frozen_networks_logits_have_the_derivative_of_the_logits(fixed_head
     network, x = linearised("resnet20", fixed_head=fixed_head), images("resnet20")
     psi = displacement(network, 4)
     weights = {name: p.detach() for name, p in network.backbone.named_parameters()}
-    rows = network.readout_rows().detach()
+    rows = network.get_readout_rows().detach()
     move(network, psi)
     moved = network(x) - network.logits(network.backbone(x))
     own = torch.func.jvp(
@@ -195,7 +195,7 @@ def test_a_backbone_without_a_rule_is_differentiated_by_torch(monkeypatch) -> No
 def test_before_it_is_frozen_it_is_the_plain_network_with_leaky_activations() -> None:
     network = LinearisedNetwork(plain("resnet20"), slope=0.0, fixed_head=False, frozen=False).eval()
     assert torch.equal(network(images("resnet20")), plain("resnet20")(images("resnet20")))
-    assert network.trainable_names(5) == {name for name, _ in network.named_parameters()}
+    assert network.list_trainable_names(5) == {name for name, _ in network.named_parameters()}
 
 
 # Depth, heads and parts.
@@ -204,7 +204,7 @@ def test_before_it_is_frozen_it_is_the_plain_network_with_leaky_activations() ->
 def test_the_base_moves_at_no_depth() -> None:
     network = linearised("resnet20")
     beside = {n for n, _ in network.named_parameters() if not n.startswith("backbone.")}
-    assert network.trainable_names(5) == beside
+    assert network.list_trainable_names(5) == beside
 
 
 @pytest.mark.parametrize("case", cases())
@@ -213,18 +213,18 @@ def test_each_depth_moves_the_displacement_of_what_it_moves_in_a_plain_network(c
     weights = {name for name, _ in linear.backbone.named_parameters()}
     for depth in range(1, 6):
         of_plain, found = (
-            {n.removeprefix(of) for n in network.trainable_names(depth) if n.startswith(of)}
+            {n.removeprefix(of) for n in network.list_trainable_names(depth) if n.startswith(of)}
             for network, of in ((folded, "backbone."), (linear, "displacement."))
         )
         assert of_plain & weights == found & of_plain
         assert all(name.endswith("bias") for name in found - of_plain)  # of folded norms
-        assert {"head.weight", "head.bias"} <= linear.trainable_names(depth)
+        assert {"head.weight", "head.bias"} <= linear.list_trainable_names(depth)
 
 
 @pytest.mark.parametrize("fixed_head", [False, True])
 def test_every_tensor_is_in_one_part(fixed_head) -> None:
     network = linearised("resnet20", fixed_head=fixed_head)
-    names = [name for part in network.part_names().values() for name in part]
+    names = [name for part in network.list_part_names().values() for name in part]
     assert sorted(names) == sorted(network.state_dict())
 
 
@@ -234,7 +234,7 @@ def test_growing_adds_zero_rows_and_moves_no_other() -> None:
     rows = network.head.weight.detach().clone()
     with torch.no_grad():
         before = network(x)
-        network.grow(2, ["dog"], "zero", torch.Generator())
+        network.add_task_classes(2, ["dog"], "zero", torch.Generator())
         after = network(x)
         assert torch.equal(network.head.weight[:3], rows) and not network.head.weight[3].any()
     torch.testing.assert_close(after[:, :3], before, rtol=1e-12, atol=1e-12)
@@ -245,14 +245,14 @@ def test_each_task_has_a_head_and_frozen_rows_of_its_own() -> None:
     own = build_network({"name": "mlp", "hidden": [4]}, ImageSpec(2, 1), "task").double()
     network = LinearisedNetwork(own, slope=0.1, fixed_head=True, frozen=True).eval()
     for task in (1, 2):
-        network.grow(
+        network.add_task_classes(
             task, ["a", "b", "c"][: task + 1], "default", torch.Generator().manual_seed(task)
         )
-        network.set_reference(str(task), network.head_rows(task).detach().clone())
+        network.set_reference(str(task), network.get_head_rows(task).detach().clone())
     move(network, displacement(network, 4))
     x = torch.randn(3, 1, 2, 2, dtype=torch.float64)
     assert network(x, 1).shape == (3, 2) and network(x, 2).shape == (3, 3)
-    assert {"reference.1", "reference.2", "head.1", "head.2"} <= set(network.part_names())
+    assert {"reference.1", "reference.2", "head.1", "head.2"} <= set(network.list_part_names())
     with pytest.raises(ValueError, match="set already"):
         network.set_reference("1", torch.zeros(2, 4))
 
@@ -263,17 +263,21 @@ def test_the_data_scenario_has_fixed_rows() -> None:
     )
     network = LinearisedNetwork(own, slope=0.1, fixed_head=False, frozen=True)
     with pytest.raises(ValueError, match="'c'"):
-        network.grow(2, ["c"], "zero", torch.Generator())
+        network.add_task_classes(2, ["c"], "zero", torch.Generator())
 
 
 def stored(network: Network, folder, case):
     """Manifest and part files."""
     architecture, size, _ = SMALL[case]
-    paths = {name: folder / f"{name}.safetensors" for name in network.part_names()}
+    paths = {name: folder / f"{name}.safetensors" for name in network.list_part_names()}
     for name, tensors in network.copy_parts().items():
         save_file(tensors, paths[name])
     manifest = {"version": 1, "architecture": architecture, "image": {"size": size, "channels": 3}}
-    manifest |= {"scenario": "class", "classes": network.classes, "network": network.describe()}
+    manifest |= {
+        "scenario": "class",
+        "classes": network.classes,
+        "network": network.describe_for_manifest(),
+    }
     return Manifest.from_json(manifest), paths
 
 
@@ -287,7 +291,9 @@ def test_a_stored_network_answers_with_the_same_bits(case, fixed_head, tmp_path)
     x = images(case).float()
     with torch.no_grad():
         assert torch.equal(again(x), network(x))
-    assert again.describe() == network.describe() and isinstance(again, LinearisedNetwork)
+    assert again.describe_for_manifest() == network.describe_for_manifest() and isinstance(
+        again, LinearisedNetwork
+    )
 
 
 def test_the_base_is_stored_in_the_same_bytes_by_every_version() -> None:
@@ -318,7 +324,7 @@ def test_another_slope_is_another_network(tmp_path) -> None:
 
 @pytest.mark.parametrize("field", ["slope", "fixed_head", "frozen", "references", "base"])
 def test_a_description_that_lacks_a_field_is_refused(field) -> None:
-    description = {k: v for k, v in linearised("mlp").describe().items() if k != field}
+    description = {k: v for k, v in linearised("mlp").describe_for_manifest().items() if k != field}
     with pytest.raises(ValueError, match=f"lacks '{field}'"):
         rebuild_network(plain("mlp"), description)
 

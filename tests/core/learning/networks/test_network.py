@@ -6,8 +6,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from core.learning.networks import HeadSpec, ImageSpec, Network, build_network, expected_tensors
-from core.learning.networks import meta_backbone as on_meta
+from core.learning.networks import (
+    HeadSpec,
+    ImageSpec,
+    Network,
+    build_network,
+    list_expected_tensors,
+)
+from core.learning.networks import build_meta_backbone as on_meta
 from core.learning.networks.network import use_eval_mode
 
 MLP = {"name": "mlp", "hidden": [8]}
@@ -15,7 +21,7 @@ MLP = {"name": "mlp", "hidden": [8]}
 
 def test_logits_are_the_head_applied_to_the_features(architecture, make, images, generator) -> None:
     network = make(architecture).eval()
-    network.grow(1, ["a", "b", "c"], "default", generator)
+    network.add_task_classes(1, ["a", "b", "c"], "default", generator)
     state = network.state_dict()
     features = network.features(images)
     assert features.shape == (3, network.backbone.width)
@@ -28,7 +34,7 @@ def test_the_layout_in_memory_does_not_change_the_answer(
     architecture, make, images, generator
 ) -> None:
     network = make(architecture).eval().double()
-    network.grow(1, ["a", "b"], "default", generator)
+    network.add_task_classes(1, ["a", "b"], "default", generator)
     plain = network(images.double())
     network.to(memory_format=torch.channels_last)
     moved = network(images.double().contiguous(memory_format=torch.channels_last))
@@ -37,9 +43,9 @@ def test_the_layout_in_memory_does_not_change_the_answer(
 
 def test_growing_keeps_old_rows_bit_identical(make, generator) -> None:
     network = make(MLP)
-    network.grow(1, ["b", "a"], "default", generator)
+    network.add_task_classes(1, ["b", "a"], "default", generator)
     old = {name: parameter.detach().clone() for name, parameter in network.head.named_parameters()}
-    network.grow(2, ["c"], "default", generator)
+    network.add_task_classes(2, ["c"], "default", generator)
     assert network.classes == ["b", "a", "c"]
     assert old and all(
         torch.equal(network.head.get_parameter(n)[:2], rows) for n, rows in old.items()
@@ -48,9 +54,9 @@ def test_growing_keeps_old_rows_bit_identical(make, generator) -> None:
 
 def test_a_class_that_reappears_adds_no_row_and_draws_nothing(make, generator) -> None:
     network = make(MLP)
-    network.grow(1, ["a", "b"], "default", generator)
+    network.add_task_classes(1, ["a", "b"], "default", generator)
     before, rows = generator.get_state(), network.head.weight.detach().clone()
-    network.grow(2, ["b"], "default", generator)
+    network.add_task_classes(2, ["b"], "default", generator)
     assert network.classes == ["a", "b"]
     assert torch.equal(network.head.weight, rows)
     assert torch.equal(generator.get_state(), before)
@@ -58,7 +64,7 @@ def test_a_class_that_reappears_adds_no_row_and_draws_nothing(make, generator) -
 
 def test_eval_mode_ends_with_the_mode_that_each_module_had(make, generator) -> None:
     network = make(MLP)
-    network.grow(1, ["a"], "default", generator)
+    network.add_task_classes(1, ["a"], "default", generator)
     network.train()
     network.head.eval()
     modes = [module.training for module in network.modules()]
@@ -69,14 +75,14 @@ def test_eval_mode_ends_with_the_mode_that_each_module_had(make, generator) -> N
 
 def test_zero_init_gives_zero_rows(make, generator) -> None:
     network = make(MLP)
-    network.grow(1, ["a"], "default", generator)
-    network.grow(2, ["b"], "zero", generator)
+    network.add_task_classes(1, ["a"], "default", generator)
+    network.add_task_classes(2, ["b"], "zero", generator)
     assert network.head.weight[0].any() and not network.head.weight[1].any()
 
 
 def test_default_init_is_uniform_within_one_over_root_width(make, generator) -> None:
     network = make({"name": "mlp", "hidden": [400]})
-    network.grow(1, [str(i) for i in range(50)], "default", generator)
+    network.add_task_classes(1, [str(i) for i in range(50)], "default", generator)
     weight = network.state_dict()["head.weight"]
     assert weight.abs().max() <= 0.05
     assert weight.std() == pytest.approx(0.05 / 3**0.5, rel=0.05)
@@ -85,31 +91,31 @@ def test_default_init_is_uniform_within_one_over_root_width(make, generator) -> 
 def test_an_unknown_init_changes_nothing(make, generator) -> None:
     network = make(MLP, "task")
     with pytest.raises(ValueError, match="ones"):
-        network.grow(1, ["a"], "ones", generator)
+        network.add_task_classes(1, ["a"], "ones", generator)
     assert network.head_classes == {}
 
 
 def test_a_class_named_twice_is_refused(make, generator) -> None:
     with pytest.raises(ValueError, match="twice"):
-        make(MLP).grow(1, ["a", "a"], "zero", generator)
+        make(MLP).add_task_classes(1, ["a", "a"], "zero", generator)
 
 
 def test_the_data_scenario_refuses_an_unknown_class(make, generator) -> None:
     network = make(MLP, "data")
-    network.grow(1, ["a", "b"], "zero", generator)
-    network.grow(2, ["a"], "zero", generator)
+    network.add_task_classes(1, ["a", "b"], "zero", generator)
+    network.add_task_classes(2, ["a"], "zero", generator)
     with pytest.raises(ValueError, match="'c'"):
-        network.grow(3, ["a", "c"], "zero", generator)
+        network.add_task_classes(3, ["a", "c"], "zero", generator)
 
 
 def test_each_task_has_a_head_of_its_own(make, images, generator) -> None:
     network = make(MLP, "task")
-    network.grow(1, ["a", "b"], "default", generator)
+    network.add_task_classes(1, ["a", "b"], "default", generator)
     first = network(images, 1)
-    network.grow(2, ["a", "b", "c"], "default", generator)
+    network.add_task_classes(2, ["a", "b", "c"], "default", generator)
     assert torch.equal(network(images, 1), first)
     assert network(images, 2).shape == (3, 3)
-    assert network.classes_of(2) == ["a", "b", "c"]
+    assert network.list_classes(2) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("task", [None, 9])
@@ -121,7 +127,7 @@ def test_a_task_without_a_head_is_refused(make, images, task: int | None) -> Non
 
 def test_depth_groups_hold_every_name_once(architecture, make) -> None:
     network = make(architecture, classes=["a", "b"])
-    groups = network.depth_groups()
+    groups = network.list_depth_groups()
     names = [name for group in groups for name in group]
     assert sorted(names) == sorted(network.state_dict())
     assert groups[0] == ["head.weight", "head.bias"]
@@ -130,17 +136,17 @@ def test_depth_groups_hold_every_name_once(architecture, make) -> None:
 
 def test_trainable_names_grow_with_depth_up_to_everything(architecture, make) -> None:
     network = make(architecture, classes=["a", "b"])
-    sets = [network.trainable_names(depth) for depth in range(1, 6)]
+    sets = [network.list_trainable_names(depth) for depth in range(1, 6)]
     assert sets[0] == {"head.weight", "head.bias"}
     assert all(small <= large for small, large in pairwise(sets))
     assert sets[-1] == {name for name, _ in network.named_parameters()}
     with pytest.raises(ValueError, match="depth"):
-        network.trainable_names(6)
+        network.list_trainable_names(6)
 
 
 def test_stages_beyond_the_fourth_join_the_deepest_group(make) -> None:
     network = make({"name": "mlp", "hidden": [8] * 6}, classes=["a"])
-    groups = network.depth_groups()
+    groups = network.list_depth_groups()
     assert len(groups) == 5
     assert groups[1] == ["backbone.fc6.weight", "backbone.fc6.bias"]
     assert groups[4][::2] == [f"backbone.fc{i}.weight" for i in (1, 2, 3)]
@@ -163,7 +169,9 @@ def test_the_depths_hold_the_published_numbers_of_parameters(name: str) -> None:
     image = ImageSpec(28, 1) if name == "small-cnn" else ImageSpec(224, 3)
     network = Network(on_meta({"name": name}, image), "class", HeadSpec(tuple("0123456789")))
     sizes = {key: parameter.numel() for key, parameter in network.named_parameters()}
-    counts = [sum(sizes[key] for key in network.trainable_names(depth)) for depth in range(1, 6)]
+    counts = [
+        sum(sizes[key] for key in network.list_trainable_names(depth)) for depth in range(1, 6)
+    ]
     published = [n if isinstance(n, int) else pytest.approx(n, abs=0.5e4) for n in COUNTS[name]]
     assert counts == published
     assert len(network.backbone.layer_prefixes) == BLOCKS[name]
@@ -175,7 +183,7 @@ def test_known_sizes_of_the_small_resnets() -> None:
     for name in ("resnet20", "slim-resnet18"):
         shapes = {
             key: shape
-            for key, (_, shape) in expected_tensors({"name": name}, ImageSpec(32, 3)).items()
+            for key, (_, shape) in list_expected_tensors({"name": name}, ImageSpec(32, 3)).items()
         }
         learned = [
             shape for key, shape in shapes.items() if not key.endswith(("mean", "var", "tracked"))
@@ -205,7 +213,7 @@ def test_parts_do_not_follow_the_network(make) -> None:
 
 def test_loaded_parts_give_back_the_same_bits(architecture, make, images, generator) -> None:
     network = make(architecture, seed=1)
-    network.grow(1, ["a", "b"], "default", generator)
+    network.add_task_classes(1, ["a", "b"], "default", generator)
     network(images)  # moves running statistics
     other = make(architecture, seed=2, classes=["a", "b"])
     other.load_parts(network.copy_parts())
@@ -237,9 +245,9 @@ def test_loading_refuses_what_does_not_fit_and_names_it(make) -> None:
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 def test_parts_of_frozen_stages_are_unchanged_by_training(make, images, generator, depth) -> None:
     network = make({"name": "slim-resnet18", "width": 8})
-    network.grow(1, ["a", "b"], "default", generator)
+    network.add_task_classes(1, ["a", "b"], "default", generator)
     before = network.copy_parts()
-    names = network.trainable_names(depth)
+    names = network.list_trainable_names(depth)
     optimizer = torch.optim.SGD(
         [p for name, p in network.named_parameters() if name in names], lr=0.1
     )
@@ -291,7 +299,7 @@ def test_a_base_with_a_missing_or_unknown_tensor_is_refused(make) -> None:
 )
 def test_per_sample_gradients_by_vmap_equal_a_loop(architecture, make, images, generator) -> None:
     network = make(architecture).double().eval()
-    network.grow(1, ["a", "b"], "default", generator)
+    network.add_task_classes(1, ["a", "b"], "default", generator)
     parameters = {name: p.detach() for name, p in network.named_parameters()}
     x, labels = images[:2].double(), torch.tensor([0, 1])
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.learning.networks import HeadSpec, ImageSpec, Network, build_network, meta_backbone
+from core.learning.networks import HeadSpec, ImageSpec, Network, build_meta_backbone, build_network
 from core.learning.networks.families import rebuild_network
 from core.learning.networks.prompts import PromptedNetwork
 
@@ -31,7 +31,7 @@ def prompted(
     seed: int = 1,
 ) -> PromptedNetwork:
     network = PromptedNetwork(plain(scenario), prompts, deep, () if per_task else None)
-    network.grow(1, CLASSES, "default", torch.Generator().manual_seed(seed))
+    network.add_task_classes(1, CLASSES, "default", torch.Generator().manual_seed(seed))
     return network.double().eval()
 
 
@@ -120,9 +120,9 @@ def test_prompts_of_a_block_act_from_that_block_on(x: Tensor, changed: int) -> N
 
 @pytest.mark.parametrize(("deep", "count"), [(False, 7_680), (True, 92_160)])
 def test_ten_prompts_in_a_base_sized_transformer(deep: bool, count: int) -> None:
-    backbone = meta_backbone({"name": "vit_b_16"}, ImageSpec(224, 3))
+    backbone = build_meta_backbone({"name": "vit_b_16"}, ImageSpec(224, 3))
     network = PromptedNetwork(Network(backbone, "class"), 10, deep)
-    network.grow(1, CLASSES, "zero", torch.Generator())
+    network.add_task_classes(1, CLASSES, "zero", torch.Generator())
     assert network.bound == 0.0625
     assert network.prompts["shared"].numel() == count
     into, _ = watched(network, torch.empty(1, 3, 224, 224, device="meta"))
@@ -141,11 +141,11 @@ def test_prompts_are_drawn_from_the_given_generator_once_and_after_the_head() ->
     assert torch.equal(network.prompts["shared"], again.prompts["shared"])
     assert not torch.equal(network.prompts["shared"], other.prompts["shared"])
     alone = plain()
-    alone.grow(1, CLASSES, "default", torch.Generator().manual_seed(1))
+    alone.add_task_classes(1, CLASSES, "default", torch.Generator().manual_seed(1))
     assert alone.head is not None and network.head is not None
     assert torch.equal(alone.head.weight.double(), network.head.weight)
     before = network.prompts["shared"].clone()
-    network.grow(2, ["cat"], "default", torch.Generator().manual_seed(5))
+    network.add_task_classes(2, ["cat"], "default", torch.Generator().manual_seed(5))
     assert torch.equal(network.prompts["shared"], before)
 
 
@@ -163,7 +163,7 @@ def test_no_prompts_give_the_bits_of_the_plain_network(grad: bool) -> None:
 def test_a_prompt_set_per_task_is_chosen_by_the_task(x: Tensor) -> None:
     network = prompted(scenario="task", per_task=True)
     first = network.features(x, 1)
-    network.grow(2, ["cat"], "default", torch.Generator().manual_seed(9))
+    network.add_task_classes(2, ["cat"], "default", torch.Generator().manual_seed(9))
     assert list(network.prompts) == ["1", "2"]
     assert torch.equal(network.features(x, 1), first)
     assert not torch.equal(network.features(x, 2), first)
@@ -183,12 +183,17 @@ def test_features_for_a_task_without_prompts_are_the_backbones(x: Tensor) -> Non
 @pytest.mark.parametrize("per_task", [False, True])
 def test_a_network_comes_back_from_description_and_parts(x: Tensor, per_task: bool) -> None:
     network = prompted(scenario="task", per_task=per_task, deep=per_task).float()
-    network.grow(2, ["cat"], "default", torch.Generator().manual_seed(9))
+    network.add_task_classes(2, ["cat"], "default", torch.Generator().manual_seed(9))
     tasks = [1, 2] if per_task else None
-    assert network.describe() == {"family": "vpt", "prompts": P, "deep": per_task, "tasks": tasks}
+    assert network.describe_for_manifest() == {
+        "family": "vpt",
+        "prompts": P,
+        "deep": per_task,
+        "tasks": tasks,
+    }
     heads = HeadSpec(tasks=((1, tuple(CLASSES)), (2, ("cat",))))
     empty = build_network(ARCHITECTURE, IMAGE, "task", heads, seed=9)
-    again = rebuild_network(empty, network.describe())
+    again = rebuild_network(empty, network.describe_for_manifest())
     again.load_parts(network.copy_parts())
     assert again.state_dict().keys() == network.state_dict().keys()
     assert torch.equal(again.eval()(x.float(), 2), network(x.float(), 2))
@@ -208,7 +213,9 @@ def test_loading_is_strict_about_prompts() -> None:
         network.load_parts({name: part for name, part in parts.items() if name != "prompts"})
     plain_one = build_network(ARCHITECTURE, IMAGE, "class", HeadSpec(tuple(CLASSES)))
     with pytest.raises(ValueError, match=r"prompts\.shared has shape"):
-        rebuild_network(plain_one, {**network.describe(), "prompts": 4}).load_parts(parts)
+        rebuild_network(plain_one, {**network.describe_for_manifest(), "prompts": 4}).load_parts(
+            parts
+        )
 
 
 def test_what_cannot_be_rebuilt_is_refused() -> None:
@@ -219,8 +226,8 @@ def test_what_cannot_be_rebuilt_is_refused() -> None:
     with pytest.raises(ValueError, match="vision transformer, not Mlp"):
         PromptedNetwork(build_network({"name": "mlp"}, IMAGE, "class"), 1, True)
     network = plain()
-    assert rebuild_network(network, None) is network and network.describe() is None
+    assert rebuild_network(network, None) is network and network.describe_for_manifest() is None
 
 
 def test_depth_one_moves_prompts_and_heads_only() -> None:
-    assert prompted().trainable_names(1) == {"head.weight", "head.bias", "prompts.shared"}
+    assert prompted().list_trainable_names(1) == {"head.weight", "head.bias", "prompts.shared"}

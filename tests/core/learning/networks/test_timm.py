@@ -17,10 +17,10 @@ from core.learning.evaluation.predicting import predict_images
 from core.learning.networks import (
     ImageSpec,
     build_backbone,
+    build_empty_network,
+    build_meta_backbone,
     build_network,
-    empty_network,
-    expected_base,
-    meta_backbone,
+    describe_expected_base,
 )
 from core.learning.networks.backbones.timm_names import (
     RECOMMENDED,
@@ -29,7 +29,7 @@ from core.learning.networks.backbones.timm_names import (
     pretrained_names,
 )
 from core.learning.networks.network import get_part_type
-from core.learning.timm_import import timm_models
+from core.learning.timm_import import import_timm_models
 
 RESNET, VIT = "test_resnet.r160_in1k", "test_vit.r160_in1k"
 NAMES = [RESNET, VIT, "test_efficientnet.r160_in1k", "test_convnext.r160_in1k"]
@@ -52,7 +52,7 @@ def made(name: str, image: ImageSpec = OWN, seed: int = 1) -> Any:
 @SMALL
 def test_features_are_timms_own_at_the_weights_own_size(name: str) -> None:
     backbone, x = made(name), torch.randn(2, 3, 160, 160)
-    reference = timm_models().create_model(name, num_classes=0).eval()
+    reference = import_timm_models().create_model(name, num_classes=0).eval()
     reference.load_state_dict(backbone.state_dict())
     with torch.no_grad():
         ours, theirs = backbone(x), reference(x)
@@ -72,14 +72,14 @@ def test_features_of_another_size_come_from_the_same_tensors(name: str) -> None:
 @SMALL
 def test_depth_counts_the_stem_and_thirds_of_the_layers_after_it(name: str) -> None:
     network = build_network(named(name), OWN, "class")
-    network.grow(1, ["cat", "dog"], "zero", torch.Generator())
-    stages, groups = network.backbone.stage_prefixes, network.depth_groups()
+    network.add_task_classes(1, ["cat", "dog"], "zero", torch.Generator())
+    stages, groups = network.backbone.stage_prefixes, network.list_depth_groups()
     assert len(stages) == 4 and len(groups) == 5
     assert groups[0] == ["head.weight", "head.bias"]
-    moving = [network.trainable_names(depth) for depth in range(1, 6)]
+    moving = [network.list_trainable_names(depth) for depth in range(1, 6)]
     assert all(one < more for one, more in pairwise(moving))
     assert moving[4] == {n for n, _ in network.named_parameters()}
-    stem = {f"backbone.{n}" for n in network.backbone.stage_names(0)}
+    stem = {f"backbone.{n}" for n in network.backbone.list_stage_names(0)}
     assert moving[4] - moving[3] == stem & moving[4]
 
 
@@ -93,7 +93,7 @@ def test_children_of_every_kind_of_recommended_network_are_found_by_their_names(
     for name in RECOMMENDED:
         if name.startswith("vit_") and name != IN_CI:
             continue  # one transformer stands for those that differ in size
-        backbone = meta_backbone(named(name), ImageSpec(find_pretrained(name).size, 3))
+        backbone = build_meta_backbone(named(name), ImageSpec(find_pretrained(name).size, 3))
         for path, _ in backbone.named_modules():
             assert backbone.get_submodule(path) is not None, f"{name}: {path}"
 
@@ -110,7 +110,7 @@ def test_buffers_that_are_computed_are_there_after_an_empty_build() -> None:
     name = "levit_128s.fb_dist_in1k"
     image = ImageSpec(find_pretrained(name).size, 3)
     full = made(name, image)
-    empty = empty_network(named(name), image, "class").backbone.eval()
+    empty = build_empty_network(named(name), image, "class").backbone.eval()
     for key, tensor in empty.state_dict().items():
         tensor.copy_(full.state_dict()[key])
     x = torch.randn(1, 3, image.size, image.size)
@@ -118,13 +118,13 @@ def test_buffers_that_are_computed_are_there_after_an_empty_build() -> None:
 
 
 def test_a_checkpoint_of_timm_loads_without_renaming() -> None:
-    published = timm_models().create_model(RESNET).state_dict()
+    published = import_timm_models().create_model(RESNET).state_dict()
     backbone = made(RESNET)
     backbone.load_base(load_tensors(save(published)))
     assert all(
         torch.equal(tensor, published[name]) for name, tensor in backbone.state_dict().items()
     )
-    expected = expected_base(named(RESNET), OWN)
+    expected = describe_expected_base(named(RESNET), OWN)
     beside = set(published) - set(expected["tensors"])
     assert beside and all(name.startswith(tuple(expected["ignored"])) for name in beside)
 
@@ -153,9 +153,9 @@ def test_no_activation_works_in_place(name: str) -> None:
 @pytest.mark.slow
 def test_parts_rebuild_the_network() -> None:
     network = build_network(named(VIT), OWN, "class", seed=5)
-    again = empty_network(named(VIT), OWN, "class")
+    again = build_empty_network(named(VIT), OWN, "class")
     again.load_parts(network.copy_parts())
-    assert {get_part_type(part) for part in network.part_names()} == {"backbone", "head"}
+    assert {get_part_type(part) for part in network.list_part_names()} == {"backbone", "head"}
     x = torch.randn(1, 3, 160, 160)
     assert torch.equal(again.eval()(x), network.eval()(x))
 
@@ -188,7 +188,7 @@ def test_what_is_recommended_exists() -> None:
 
 def test_every_name_of_timm_can_be_used_or_has_its_reason() -> None:
     known = set(pretrained_names()) | set(load_table()["refused"])
-    assert known == set(timm_models().list_pretrained())
+    assert known == set(import_timm_models().list_pretrained())
 
 
 ARCHITECTURES = sorted({name.partition(".")[0]: name for name in pretrained_names()}.values())
@@ -203,7 +203,7 @@ def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(
     for name in names:
         known = find_pretrained(name)
         for size in {known.size, known.smallest}:
-            backbone = meta_backbone(named(name), ImageSpec(size, 3))
+            backbone = build_meta_backbone(named(name), ImageSpec(size, 3))
             assert 1 <= len(backbone.stage_prefixes) <= 4, name
             with torch.no_grad():
                 found = backbone.eval()(torch.empty(2, 3, size, size, device="meta"))

@@ -5,10 +5,10 @@ load.
 import pytest
 import torch
 
-from core.learning.networks import ImageSpec, Network, build_backbone, expected_tensors
-from core.learning.networks import meta_backbone as on_meta
+from core.learning.networks import ImageSpec, Network, build_backbone, list_expected_tensors
+from core.learning.networks import build_meta_backbone as on_meta
 from core.learning.networks.registry import ARCHITECTURES
-from core.learning.torchvision_import import torchvision_models
+from core.learning.torchvision_import import import_torchvision_models
 
 CLASSIFIERS = {"resnet": "fc.", "vit": "heads.", "convnext": "classifier.2."}
 NAMES = [
@@ -19,7 +19,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_names_and_shapes_are_torchvisions(name: str) -> None:
     with torch.device("meta"):
-        reference = getattr(torchvision_models(), name)(weights=None).state_dict()
+        reference = getattr(import_torchvision_models(), name)(weights=None).state_dict()
     classifier = CLASSIFIERS[ARCHITECTURES[name].family]
     kept = {
         key: tuple(value.shape)
@@ -28,7 +28,7 @@ def test_names_and_shapes_are_torchvisions(name: str) -> None:
     }
     ours = {
         key: shape
-        for key, (_, shape) in expected_tensors({"name": name}, ImageSpec(224, 3)).items()
+        for key, (_, shape) in list_expected_tensors({"name": name}, ImageSpec(224, 3)).items()
     }
     assert ours == kept
     assert on_meta({"name": name}, ImageSpec(224, 3)).ignored == (classifier,)
@@ -45,7 +45,7 @@ def marked(*names: str) -> list[object]:
 def test_features_equal_torchvisions(name: str) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        reference = getattr(torchvision_models(), name)(weights=None).eval()
+        reference = getattr(import_torchvision_models(), name)(weights=None).eval()
         x = torch.randn(1, 3, 224, 224)
     last: list[torch.Tensor] = []
     classifier = [module for module in reference.modules() if isinstance(module, torch.nn.Linear)][
@@ -68,7 +68,7 @@ def moments(state: dict[str, torch.Tensor]) -> dict[str, tuple[float, float]]:
 def test_first_weights_are_distributed_as_torchvisions(name: str) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        reference = moments(getattr(torchvision_models(), name)(weights=None).state_dict())
+        reference = moments(getattr(import_torchvision_models(), name)(weights=None).state_dict())
     ours = build_backbone(
         {"name": name}, ImageSpec(224, 3), torch.Generator().manual_seed(0)
     ).state_dict()
@@ -82,7 +82,7 @@ def test_first_weights_are_distributed_as_torchvisions(name: str) -> None:
     ("more", "size", "pixels"), [({}, 64, 3), ({}, 65, 7), ({"stem": "standard"}, 32, 7)]
 )
 def test_small_images_get_a_small_resnet_stem(name: str, more, size: int, pixels: int) -> None:
-    shapes = expected_tensors({"name": name, **more}, ImageSpec(size, 3))
+    shapes = list_expected_tensors({"name": name, **more}, ImageSpec(size, 3))
     assert shapes["conv1.weight"][1] == (64, 3, pixels, pixels)
 
 
@@ -90,7 +90,7 @@ def test_small_images_get_a_small_resnet_stem(name: str, more, size: int, pixels
     ("size", "tokens"), [(8, 4), (28, 49), (30, 49), (32, 64), (64, 64), (224, 196)]
 )
 def test_patches_follow_the_image_size(size: int, tokens: int) -> None:
-    shapes = expected_tensors({"name": "vit"}, ImageSpec(size, 3))
+    shapes = list_expected_tensors({"name": "vit"}, ImageSpec(size, 3))
     assert shapes["encoder.pos_embedding"][1] == (1, tokens + 1, 192)
 
 
@@ -103,7 +103,7 @@ def test_an_image_that_patches_do_not_fill_is_taken() -> None:
 
 
 def test_small_images_get_a_small_convnext_stem() -> None:
-    small = expected_tensors({"name": "convnext_tiny"}, ImageSpec(32, 3))
+    small = list_expected_tensors({"name": "convnext_tiny"}, ImageSpec(32, 3))
     assert small["features.0.0.weight"][1] == (96, 3, 2, 2)
     with pytest.raises(ValueError, match="32 pixels"):
         on_meta({"name": "convnext_tiny", "stem": "standard"}, ImageSpec(28, 3))
@@ -121,7 +121,7 @@ def test_the_blocks_of_a_vit_are_split_into_four_runs() -> None:
 def test_any_number_of_blocks_makes_at_most_four_stages(layers: int) -> None:
     backbone = on_meta({"name": "vit", "layers": layers}, ImageSpec(32, 3))
     assert len(backbone.stage_prefixes) == min(4, layers)
-    assert len(Network(backbone, "class").depth_groups()) == min(4, layers) + 1
+    assert len(Network(backbone, "class").list_depth_groups()) == min(4, layers) + 1
 
 
 def test_downsamplings_go_with_the_following_stage() -> None:
@@ -144,4 +144,4 @@ def test_nothing_in_a_torchvision_backbone_draws_in_training(name: str) -> None:
 
 
 def test_importing_twice_gives_the_same_module() -> None:
-    assert torchvision_models() is torchvision_models()
+    assert import_torchvision_models() is import_torchvision_models()

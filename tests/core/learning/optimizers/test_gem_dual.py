@@ -7,7 +7,7 @@ import torch
 from scipy.optimize import nnls
 
 from core.learning.optimizers import gem_dual
-from core.learning.optimizers.gem_dual import gram_and_dots, solve_dual
+from core.learning.optimizers.gem_dual import compute_gram_and_dots, solve_dual
 
 
 def tensor(*rows):
@@ -16,7 +16,7 @@ def tensor(*rows):
 
 def projected(g, rows, gamma):
     """(g + Gᵀv, v)."""
-    v = solve_dual(*gram_and_dots(rows, g), gamma)
+    v = solve_dual(*compute_gram_and_dots(rows, g), gamma)
     return g + v @ rows, v
 
 
@@ -102,7 +102,7 @@ def test_memories_that_say_the_same_give_the_same_projection_as_one() -> None:
 def test_products_of_float32_rows_are_summed_in_float64_block_by_block(monkeypatch) -> None:
     monkeypatch.setattr(gem_dual, "COLUMNS", 7)
     g, rows = (t.float() for t in some_problem(12))
-    gram, dots = gram_and_dots(rows, g)
+    gram, dots = compute_gram_and_dots(rows, g)
     wide = rows.double()
     assert torch.allclose(gram, wide @ wide.T, rtol=1e-13)
     assert torch.allclose(dots, wide @ g.double(), rtol=1e-13)

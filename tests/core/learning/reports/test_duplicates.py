@@ -120,7 +120,7 @@ def test_groups_are_those_that_joining_all_pairs_makes(seed: int) -> None:
     slowly = np.arange(len(hashes))
     for one in range(len(hashes)):
         for other in range(one):
-            if near.hamming_distances(hashes[one], hashes[other]) <= near.MOST_BITS:
+            if near.compute_hamming_distances(hashes[one], hashes[other]) <= near.MOST_BITS:
                 slowly[slowly == slowly[one]] = slowly[other]
     found = near.group_duplicates(hashes)
     assert ((found[:, None] == found) == (slowly[:, None] == slowly)).all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from core.learning.reports.mmd import gaussian_kernel, measure_discrepancy
+from core.learning.reports.mmd import compute_gaussian_kernel, measure_discrepancy
 
 
 def slow(x: np.ndarray, y: np.ndarray) -> float:
@@ -53,4 +53,4 @@ def test_images_that_are_all_alike_have_no_shift() -> None:
     same = torch.ones(30, 3)
     found = measure_discrepancy(same, same, torch.Generator().manual_seed(0), 50)
     assert found.p == 1.0 and found.mmd2 == pytest.approx(0, abs=1e-12)
-    assert float(gaussian_kernel(same).diagonal().sum()) == 0
+    assert float(compute_gaussian_kernel(same).diagonal().sum()) == 0

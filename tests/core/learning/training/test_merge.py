@@ -10,7 +10,7 @@ from linear import randomised
 from streams import Bench, Learned
 from torch import nn
 
-from core.learning.memory.replay import item_logits
+from core.learning.memory.replay import compute_item_logits
 from core.learning.memory.reservoir import Items
 from core.learning.methods.replay.der import Der
 from core.learning.networks import HeadSpec, ImageSpec, build_network
@@ -142,8 +142,8 @@ def test_stored_logits_of_the_tasks_images_are_those_of_the_merged_weights(
         after_merge(self, ctx)
         earlier = old["tasks"] < ctx.task
         items = Items.from_section(self.state["buffer"], (~earlier).nonzero().squeeze(1))
-        with torch.no_grad(), ctx.evaluation_mode():
-            ((_, logits),) = item_logits(self, ctx, ctx.inputs(items.images), items.tasks)
+        with torch.no_grad(), ctx.use_evaluation_mode():
+            ((_, logits),) = compute_item_logits(self, ctx, ctx.inputs(items.images), items.tasks)
         assert torch.equal(held["logits"][earlier], old["logits"][earlier])
         torch.testing.assert_close(held["logits"][~earlier], logits)
         checked.append(int((~earlier).sum()))

@@ -125,7 +125,9 @@ def test_without_remembered_images_the_stage_is_left_out_with_a_warning(tmp_path
 def test_methods_are_rebalanced_by_the_loss_of_their_own_classifier(tmp_path, monkeypatch) -> None:
     used: list[str] = []
     for kind, name in ((Icarl, "icarl"), (Expanding, "expanding")):
-        monkeypatch.setattr(kind, "tuning_loss", _noted(kind.tuning_loss, name, used), raising=True)
+        monkeypatch.setattr(
+            kind, "compute_tuning_loss", _noted(kind.compute_tuning_loss, name, used), raising=True
+        )
     second(Bench(tmp_path), method="icarl", rebalance={"epochs": 1})
     assert used == ["icarl"] * math.ceil(22 / BATCH)
 

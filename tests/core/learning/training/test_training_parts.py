@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from core.contract.architecture import Normalisation
-from core.learning.data.augment import Augmentation, epoch_table
+from core.learning.data.augment import Augmentation, draw_epoch_table
 from core.learning.optimizers.build import NamedOptimizer, rate_factor
 from core.learning.precision import Inputs, choose_device
 from core.learning.problems.classification import CLASSIFICATION
@@ -22,9 +22,13 @@ CPU = torch.device("cpu")
 
 
 def test_a_table_depends_on_seed_task_and_epoch_alone() -> None:
-    assert torch.equal(epoch_table(1, 2, 3, 5), epoch_table(1, 2, 3, 5))
-    others = [epoch_table(2, 2, 3, 5), epoch_table(1, 3, 3, 5), epoch_table(1, 2, 4, 5)]
-    assert not any(torch.equal(epoch_table(1, 2, 3, 5), other) for other in others)
+    assert torch.equal(draw_epoch_table(1, 2, 3, 5), draw_epoch_table(1, 2, 3, 5))
+    others = [
+        draw_epoch_table(2, 2, 3, 5),
+        draw_epoch_table(1, 3, 3, 5),
+        draw_epoch_table(1, 2, 4, 5),
+    ]
+    assert not any(torch.equal(draw_epoch_table(1, 2, 3, 5), other) for other in others)
 
 
 def test_a_shift_moves_pixels_by_whole_steps_and_repeats_the_edge() -> None:
@@ -251,7 +255,7 @@ def test_a_state_rebuilt_from_its_parts_is_the_same_and_draws_on() -> None:
     generator = state["own"].get_generator("g", 7)
     torch.rand(3, generator=generator)
     copy = State()
-    copy.load(state.parts(), state.json(), CPU)
+    copy.load_content(state.collect_tensors(), state.collect_json(), CPU)
     assert copy["own"].json == {"n": 3} and torch.equal(copy["own"].tensors["x"], torch.ones(2))
     again = copy["own"].get_generator("g", 0)
     assert torch.equal(torch.rand(3, generator=generator), torch.rand(3, generator=again))

@@ -28,7 +28,7 @@ def said(networks: Networks, header: dict, pixels: np.ndarray) -> list[dict]:
 
 def loaded(networks: Networks, header: dict) -> Loaded:
     manifest = json.dumps(header["manifest"]).encode()
-    return networks.get(header["owner"], header["version_id"], manifest, header["parts"])
+    return networks.load_version(header["owner"], header["version_id"], manifest, header["parts"])
 
 
 def test_a_version_of_icarl_answers_with_its_nearest_class_mean(tmp_path: Path) -> None:
@@ -89,14 +89,15 @@ def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(
         if version > 1:
             network.schedule_expert(1)
             generator = torch.Generator().manual_seed(version)
-            network.grow(version, [f"{version}a", f"{version}b"], "default", generator)
+            network.add_task_classes(version, [f"{version}a", f"{version}b"], "default", generator)
         parts = {name: str(tmp_path / name) for name in network.copy_parts()}
         parts["head"] = str(tmp_path / f"head-{version}")
         for name, tensors in network.copy_parts().items():
             save_file(tensors, parts[name])
         manifest = {
             "version": version, "architecture": architecture, "image": {"size": 8, "channels": 1},
-            "scenario": "class", "classes": list(network.classes), "heads": [], "network": network.describe(),
+            "scenario": "class", "classes": list(network.classes), "heads": [],
+            "network": network.describe_for_manifest(),
         }  # fmt: skip
         headers.append({"version_id": f"v{version}", "version": version, "manifest": manifest, "parts": parts,
                         **ASKED})  # fmt: skip

@@ -65,7 +65,7 @@ def made() -> Iterator[Callable[[Sequence[str]], Networks]]:
 
     yield make
     for maker in all_of_them:
-        maker.close()
+        maker.end_process()
 
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (100, 4, 4, 1), dtype=np.uint8)
@@ -86,7 +86,7 @@ def wait_for(condition: Callable[[], object], networks: Networks) -> None:
     end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
-        networks.graphs.poll()
+        networks.graphs.adopt_finished_graph()
         time.sleep(0.01)
 
 
@@ -116,7 +116,7 @@ def test_a_graph_that_cannot_be_made_leaves_the_network_and_one_note(
 ) -> None:
     networks = made(sys.executable, "-c", code)
     ask(networks, header, 99)
-    networks.graphs.poll()
+    networks.graphs.adopt_finished_graph()
     assert networks.graphs._making is None, "one image is missing"
     ask(networks, header, 50)
     wait_for(lambda: networks.graphs.notes, networks)
@@ -203,7 +203,7 @@ def test_a_version_that_leaves_memory_takes_the_making_of_its_graph_along(
     monkeypatch.setattr("core.predictions.helper.networks.KEPT_VERSIONS", 1)
     networks = made(sys.executable, "-c", SLEEPS)
     ask(networks, header)
-    networks.graphs.poll()
+    networks.graphs.adopt_finished_graph()
     making = networks.graphs._making
     assert making is not None and making.folder.is_dir()
     ask(networks, {**header, "version_id": "other"}, 1)
@@ -215,8 +215,8 @@ def test_large_images_are_kept_by_their_bytes(header, made, monkeypatch) -> None
     monkeypatch.setattr(graphs, "SAMPLE_BYTES", 16 * 7)
     networks = made(sys.executable, "-c", SLEEPS)
     ask(networks, header, 6)
-    networks.graphs.poll()
+    networks.graphs.adopt_finished_graph()
     assert networks.graphs._making is None
     ask(networks, header, 1)
-    networks.graphs.poll()
+    networks.graphs.adopt_finished_graph()
     assert networks.graphs._making is not None

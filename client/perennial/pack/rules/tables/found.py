@@ -83,7 +83,7 @@ class Rows:
         self.table.folders.append(file.folder)
         self.table.names.append(file.name)
 
-    def add(self, image: object, label: object, where: str, part: Part = "") -> None:
+    def add_entry(self, image: object, label: object, where: str, part: Part = "") -> None:
         """Add an entry: its image's name and its label as the table has them."""
         # Names of images may be numbers; a bool is an int in Python.
         if not isinstance(image, str | int) or isinstance(image, bool):
@@ -96,7 +96,7 @@ class Rows:
                 if name
                 else "names no image",
             )
-        read = self.labels.read(label)
+        read = self.labels.parse_label(label)
         if read.problem:
             return self.add_bad(where, read.problem)
         self._count_entry()

@@ -40,7 +40,7 @@ def read_roboflow(source: Source) -> bool:
     ):
         return False
     # A table of other contents may have this name.
-    if not all(_are_flags(row) for row in records.sample()):
+    if not all(_are_flags(row) for row in records.sample_values()):
         return False
     _read_rows(source, records)
     return True
@@ -65,7 +65,7 @@ def _read_rows(source: Source, records: Records) -> None:
                 name for name, is_one in zip(records.columns[1:], flags, strict=True) if is_one
             ]
             # One label is read for each image, so more names only lengthen the message.
-            rows.add(entry.values[0], classes[:_MOST_LISTED], entry.where)
+            rows.add_entry(entry.values[0], classes[:_MOST_LISTED], entry.where)
 
 
 EDGE_IMPULSE_TITLE = "Edge Impulse export"
@@ -79,7 +79,7 @@ def read_edge_impulse(source: Source) -> bool:
     text = JsonText(read_whole_text(source.file))
     try:
         for key in text.iterate_members():
-            if key == "files" and text.peek() == "[":
+            if key == "files" and text.peek_character() == "[":
                 rows = source.begin_rows(EDGE_IMPULSE_TITLE)
                 for number in text.iterate_items():
                     _read_file_entry(
@@ -100,11 +100,11 @@ def _read_file_entry(value: object, where: str, rows: Rows) -> None:
     if not isinstance(value, dict):
         rows.add_bad(where, "is no JSON object")
     elif not isinstance(label, dict):
-        rows.add(value.get("path"), label, where, _read_category(value))
+        rows.add_entry(value.get("path"), label, where, _read_category(value))
     elif label.get("type") == "unlabeled":
-        rows.add(value.get("path"), None, where)
+        rows.add_entry(value.get("path"), None, where)
     elif label.get("type", "label") == "label":
-        rows.add(value.get("path"), label.get("label"), where, _read_category(value))
+        rows.add_entry(value.get("path"), label.get("label"), where, _read_category(value))
     else:
         rows.add_bad(
             where,
@@ -131,7 +131,7 @@ def read_make_sense(source: Source) -> bool:
             return False
         rows = source.begin_rows(MAKE_SENSE_TITLE)
         for where, value in source.read_objects(rows, LIST):
-            rows.add(value.get("image"), value.get("annotations"), where)
+            rows.add_entry(value.get("image"), value.get("annotations"), where)
         return True
     # The file has no header, so that its first row was taken as the names of columns.
     if records.form != CELLS or len(records.columns) != 2 or not _is_list(records.columns[1]):
@@ -142,7 +142,7 @@ def read_make_sense(source: Source) -> bool:
             rows.add_bad(entry.where, entry.problem or "has labels without brackets")
         else:
             names = [name.strip() for name in str(entry.values[1]).strip()[1:-1].split(",")]
-            rows.add(entry.values[0], [name for name in names if name], entry.where)
+            rows.add_entry(entry.values[0], [name for name in names if name], entry.where)
     return True
 
 
@@ -169,7 +169,7 @@ def read_sagemaker(source: Source) -> bool:
         if names is None:
             rows.add_bad(where, "has annotations that are no classes of whole images")
         else:
-            rows.add(value.get(_REF), names, where)
+            rows.add_entry(value.get(_REF), names, where)
     return True
 
 

@@ -65,6 +65,6 @@ class Source:
             else:
                 rows.add_bad(where, "is no JSON object")
 
-    def find(self, name: str) -> int:
+    def find_image(self, name: str) -> int:
         """Return the number of the image that a name in this file means; negative for none."""
-        return self.images.find(name, self.file.folder, find_part_in_path(self.file.name))
+        return self.images.find_image(name, self.file.folder, find_part_in_path(self.file.name))

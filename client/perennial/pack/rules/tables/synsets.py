@@ -42,7 +42,7 @@ def read_synset_labels(
         if ids:
             at, wnid = ids[-1]
             if wnid in labels:
-                rows.add(
+                rows.add_entry(
                     names[i],
                     labels[wnid],
                     f"the folder of {quote_name(names[i])}",
@@ -69,7 +69,7 @@ def add_tiny_imagenet_validation(file: TableFile, mapping: TableFile, rows: Rows
                 where, f"has the id {quote_name(values[1])}, which {mapping.name} does not name"
             )
         else:
-            rows.add(folder + values[0], labels[values[1]], where, "validation")
+            rows.add_entry(folder + values[0], labels[values[1]], where, "validation")
 
 
 def _read_names(file: TableFile) -> dict[str, str]:

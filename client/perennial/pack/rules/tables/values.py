@@ -48,7 +48,7 @@ class Labels:
     def __init__(self) -> None:
         self._cache: dict[str, LabelValue] = {}
 
-    def read(self, value: object) -> LabelValue:
+    def parse_label(self, value: object) -> LabelValue:
         """Return the label that a cell, or a value of a JSON document, represents."""
         if isinstance(value, list):
             return self._of_list(value)
@@ -74,7 +74,7 @@ class Labels:
         distinct = sorted({str(value) for value in values})
         if len(distinct) > 1:
             return LabelValue("", SEVERAL.format(format_names(distinct, 3)))
-        return self.read(values[0]) if values else NOTHING
+        return self.parse_label(values[0]) if values else NOTHING
 
 
 def _read_text(text: str) -> LabelValue:

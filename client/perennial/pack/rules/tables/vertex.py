@@ -45,7 +45,7 @@ def _read_cells(source: Source, records: Records) -> None:
                 f"has {quote_name(use)} where TRAINING, VALIDATION, TEST or UNASSIGNED is expected",
             )
         else:
-            rows.add(uri, [label for label in labels if label], entry.where, part)
+            rows.add_entry(uri, [label for label in labels if label], entry.where, part)
 
 
 def _parse_import_cells(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
@@ -62,7 +62,7 @@ def _read_lines(source: Source, form: str = LINES) -> None:
         if part is None:
             rows.add_bad(where, f"has the ml_use {quote_name(str(use))}")
         else:
-            rows.add(value.get(_URI), _read_labels(value), where, part)
+            rows.add_entry(value.get(_URI), _read_labels(value), where, part)
 
 
 def _read_labels(value: dict[str, object]) -> object:

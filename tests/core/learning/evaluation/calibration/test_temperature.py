@@ -13,7 +13,7 @@ from core.learning.evaluation.calibration.held_out import (
     concatenate_tasks,
 )
 from core.learning.evaluation.calibration.temperature import choose_temperature, fit_temperature
-from core.learning.evaluation.evaluate import logits_on_task
+from core.learning.evaluation.evaluate import compute_task_logits
 from core.learning.precision import Inputs
 
 NONE = torch.zeros(0, dtype=torch.int64)
@@ -147,12 +147,12 @@ def test_a_job_gives_its_version_the_temperature_of_all_held_out_images(bench) -
     assert (told["source"], told["images"]) == ("held-out", 40)
     network, method = second.deployed()
     parts = {
-        task: Dataset.read(bench.dataset(task, "held_out"), bench.task_classes(task))
+        task: Dataset.read_file(bench.dataset(task, "held_out"), bench.task_classes(task))
         for task in (1, 2)
     }
     inputs = Inputs(None, 1, torch.device("cpu"))
     logits = {
-        task: logits_on_task(network, data, task, method.predict_logits, inputs)
+        task: compute_task_logits(network, data, task, method.predict_logits, inputs)
         for task, data in parts.items()
     }
     both = concatenate_tasks(logits)

@@ -39,7 +39,7 @@ def test_the_folded_gradient_equals_that_of_separate_penalties_over_three_tasks(
     method, ctx = held("ewc", *reversed(fold(importances, solutions)), **{"lambda": 7.0})
     with torch.no_grad():
         ctx.trainable["w"].copy_(now)
-    method.penalty_grads(ctx)
+    method.add_penalty_gradients(ctx)
     wanted = sum(7.0 * f * (now - s) for f, s in zip(importances, solutions, strict=True))
     assert float((ctx.trainable["w"].grad - wanted).abs().max()) < 1e-12
 
@@ -55,7 +55,7 @@ def test_the_folded_penalty_differs_from_the_separate_ones_by_a_constant() -> No
         separate = sum(
             3.5 * f * (now - s).square() for f, s in zip(importances, solutions, strict=True)
         )
-        differences.append(float(separate.sum()) - method.penalty(ctx))
+        differences.append(float(separate.sum()) - method.compute_penalty(ctx))
     assert differences == pytest.approx([differences[0]] * 3) and differences[0] > 0
 
 
@@ -98,7 +98,10 @@ def test_two_tasks_store_the_sum_and_the_mean_anchor(bench) -> None:
 def test_ewc_and_online_ewc_take_over_each_others_memory(before, after, bench, monkeypatch) -> None:
     first = bench.learn_task(1, method=before)
     seen = watched(
-        monkeypatch, Ewc, "after_step", lambda result, method, ctx, batch: method.penalty(ctx)
+        monkeypatch,
+        Ewc,
+        "after_step",
+        lambda result, method, ctx, batch: method.compute_penalty(ctx),
     )
     second = bench.learn_task(2, first, method=after)
     assert max(seen) > 0
@@ -131,11 +134,11 @@ def measured(monkeypatch, fisher, classes=2, examples=None):
         asked.append((kind, sum(x.shape[0] for x, y in pairs if len(x) == len(y) <= 32)))
         return {}
 
-    monkeypatch.setattr(ewc, "diagonal_fisher", diagonal_fisher)
+    monkeypatch.setattr(ewc, "estimate_diagonal_fisher", diagonal_fisher)
     ctx = mock.MagicMock(head_task=None, task=1, recipe=resolve({}), trainable={})
-    ctx.network.classes_of.return_value = ["c"] * classes
+    ctx.network.list_classes.return_value = ["c"] * classes
     batch = mock.Mock(x=torch.zeros(100, 1), y=torch.zeros(100, dtype=torch.int64))
-    make("ewc", fisher=fisher, examples=examples)._fisher(ctx, [batch] * 30)
+    make("ewc", fisher=fisher, examples=examples)._measure_fisher(ctx, [batch] * 30)
     return asked[0]
 
 

@@ -32,7 +32,7 @@ def test_at_the_end_of_a_task_the_memory_is_gamma_times_the_old_one_and_the_new(
 ) -> None:
     old, new = torch.tensor([2.0, 3.0]).double(), torch.tensor([5.0, 0.0]).double()
     method, ctx = held("ewc-online", torch.zeros(2).double(), old, gamma=gamma)
-    monkeypatch.setattr(EwcOnline, "_fisher", lambda self, ctx, batches: {"w": new})
+    monkeypatch.setattr(EwcOnline, "_measure_fisher", lambda self, ctx, batches: {"w": new})
     method.end_task(ctx, [])
     assert torch.equal(method.tensors["fisher.w"], gamma * old + new)
 
@@ -47,7 +47,7 @@ def test_gamma_acts_when_a_task_ends_and_not_in_the_penalty() -> None:
     method, ctx = held("ewc-online", torch.zeros(1), torch.ones(1), **{"lambda": 3.0, "gamma": 0.5})
     with torch.no_grad():
         ctx.trainable["w"].fill_(1.0)
-    method.penalty_grads(ctx)
+    method.add_penalty_gradients(ctx)
     assert ctx.trainable["w"].grad.item() == 3.0
 
 
@@ -120,7 +120,9 @@ def test_the_factored_penalty_is_the_quadratic_form_of_what_is_stored(bench, mon
     start = first.weights
 
     def look(result, method, ctx, batch):
-        return method.penalty(ctx), {name: p.detach().clone() for name, p in ctx.trainable.items()}
+        return method.compute_penalty(ctx), {
+            name: p.detach().clone() for name, p in ctx.trainable.items()
+        }
 
     seen = watched(monkeypatch, EwcOnline, "after_step", look)
     bench.learn_task(2, first, method=KFAC)

@@ -49,25 +49,25 @@ def test_the_gradient_is_that_of_the_two_sums_of_squares() -> None:
     penalty.backward()
     for parameter in ctx.trainable.values():
         parameter.grad.fill_(1.0)
-    method().penalty_grads(ctx)
+    method().add_penalty_gradients(ctx)
     for parameter, wanted in zip(ctx.trainable.values(), (w, b, head), strict=True):
         torch.testing.assert_close(parameter.grad, 1 + wanted.grad, rtol=0, atol=1e-14)
-    assert method().penalty(ctx) == pytest.approx(penalty.item())
+    assert method().compute_penalty(ctx) == pytest.approx(penalty.item())
 
 
 def test_the_penalty_is_zero_at_the_start_and_half_alpha_delta_squared_beside_it() -> None:
     ctx = Ctx(w=numbers(6, 7))
-    assert method().penalty(ctx) == 0
+    assert method().compute_penalty(ctx) == 0
     with torch.no_grad():
         ctx.trainable["w"][2, 3] += 0.5
-    assert method().penalty(ctx) == pytest.approx(
+    assert method().compute_penalty(ctx) == pytest.approx(
         0.3 / 2 * 0.25
     )  # a sum, not a mean over 42 elements
 
 
 def test_a_head_that_is_new_as_a_whole_decays_to_zero() -> None:
     ctx = Ctx({}, head=numbers(2, 3))
-    method().penalty_grads(ctx)
+    method().add_penalty_gradients(ctx)
     assert torch.equal(ctx.trainable["head"].grad, 0.2 * ctx.trainable["head"].detach())
 
 
@@ -75,7 +75,7 @@ def test_the_first_step_of_sgd_from_the_start_is_that_of_plain_training() -> Non
     ctx = Ctx(w=numbers(5))
     gradient = numbers(5, seed=1)
     ctx.trainable["w"].grad.copy_(gradient)
-    method().penalty_grads(ctx)
+    method().add_penalty_gradients(ctx)
     assert torch.equal(ctx.trainable["w"].grad, gradient)
 
 
@@ -87,7 +87,7 @@ def test_a_step_of_sgd_differs_from_olors_by_the_share_of_the_gradient_alone() -
     rolled = nn.Parameter(before.clone())
     ours.grad.copy_(gradient)
     rolled.grad = gradient.clone()
-    method(alpha=alpha).penalty_grads(ctx)
+    method(alpha=alpha).add_penalty_gradients(ctx)
     torch.optim.SGD([ours], rate).step()
     pull = Anchored(rolled, start, rate * alpha)
     Olor(torch.optim.SGD([rolled], rate), [rate], [pull], lambda message: None).step()
@@ -99,7 +99,7 @@ def test_a_step_of_sgd_differs_from_olors_by_the_share_of_the_gradient_alone() -
 
 def test_biases_and_norms_are_left_out_on_request() -> None:
     ctx = Ctx({"w": numbers(2, 2), "b": numbers(2)}, w=numbers(2, 2, seed=1), b=numbers(2, seed=2))
-    method(tensors="weights").penalty_grads(ctx)
+    method(tensors="weights").add_penalty_gradients(ctx)
     assert ctx.trainable["w"].grad.abs().min() > 0
     assert ctx.trainable["b"].grad.tolist() == [0, 0]
 
@@ -107,7 +107,7 @@ def test_biases_and_norms_are_left_out_on_request() -> None:
 def test_a_parameter_without_a_gradient_is_left_alone() -> None:
     ctx = Ctx({"w": numbers(3)}, w=numbers(3, seed=1), other=numbers(2))
     ctx.trainable["w"].grad = None
-    method().penalty_grads(ctx)
+    method().add_penalty_gradients(ctx)
     assert ctx.trainable["w"].grad is None
     assert ctx.trainable["other"].grad.abs().min() > 0
 

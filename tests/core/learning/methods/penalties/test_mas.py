@@ -12,8 +12,8 @@ def importance(network, x):
     found = PerSampleGradients(
         network, network, [n for n, _ in network.named_parameters()], torch.abs
     )
-    found.add(x, lambda logits: [2 * logits])
-    return found.mean()
+    found.add_examples(x, lambda logits: [2 * logits])
+    return found.compute_means()
 
 
 def linear(rows, columns):

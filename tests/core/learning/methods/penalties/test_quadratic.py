@@ -29,10 +29,10 @@ def random(*shape, seed=0):
 @each
 def test_the_penalty_is_zero_at_its_anchor_and_its_formula_beside_it(name, hyper, factor) -> None:
     method, ctx = held(name, torch.zeros(3), torch.tensor([1.0, 2.0, 0.5]), **hyper)
-    assert method.penalty(ctx) == 0
+    assert method.compute_penalty(ctx) == 0
     with torch.no_grad():
         ctx.trainable["w"][1] += 0.1
-    assert method.penalty(ctx) == pytest.approx(factor * 2.0 * 0.01)
+    assert method.compute_penalty(ctx) == pytest.approx(factor * 2.0 * 0.01)
 
 
 @each
@@ -42,7 +42,7 @@ def test_any_perturbation_of_an_important_weight_costs(name, hyper, factor) -> N
         with torch.no_grad():
             ctx.trainable["w"].copy_(method.tensors["anchor.w"])
             ctx.trainable["w"][i] -= 1e-3
-        assert method.penalty(ctx) > 0
+        assert method.compute_penalty(ctx) > 0
 
 
 @each
@@ -52,7 +52,7 @@ def test_the_gradient_is_that_of_the_penalty_and_is_added(name, hyper, factor) -
     with torch.no_grad():
         ctx.trainable["w"].copy_(now)
     ctx.trainable["w"].grad.fill_(1.0)
-    method.penalty_grads(ctx)
+    method.add_penalty_gradients(ctx)
     theta = now.clone().requires_grad_()
     (factor * importance * (theta - anchor).square()).sum().backward()
     assert torch.allclose(ctx.trainable["w"].grad, 1 + theta.grad, rtol=1e-12)
@@ -64,7 +64,7 @@ def test_a_parameter_without_a_gradient_is_left_alone(name, hyper, factor) -> No
     with torch.no_grad():
         ctx.trainable["w"].fill_(1.0)
     ctx.trainable["w"].grad = None
-    method.penalty_grads(ctx)
+    method.add_penalty_gradients(ctx)
     method.after_step(ctx, None)
     assert ctx.trainable["w"].grad is None
 
@@ -77,8 +77,8 @@ def test_at_strength_zero_no_bit_of_the_gradient_changes(name) -> None:
     ctx.trainable["w"].grad.copy_(gradient)
     with torch.no_grad():
         ctx.trainable["w"].fill_(1.0)
-    method.penalty_grads(ctx)
-    assert torch.equal(ctx.trainable["w"].grad, gradient) and method.penalty(ctx) == 0
+    method.add_penalty_gradients(ctx)
+    assert torch.equal(ctx.trainable["w"].grad, gradient) and method.compute_penalty(ctx) == 0
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_gradient_is_exact_up_to_the_limit_and_scaled_down_beyond(optimizer, l
     with torch.no_grad():
         ctx.trainable["w"].fill_(1.0)
     ctx.trainable["w"].grad.fill_(16.0)
-    method.penalty_grads(ctx)
+    method.add_penalty_gradients(ctx)
     wanted = (16.0 + 2.0 * importance) * (limit / importance).clamp_max(1)
     assert torch.allclose(ctx.trainable["w"].grad, wanted, rtol=1e-6)
     assert torch.equal(ctx.trainable["w"].grad[:3], 16.0 + 2.0 * importance[:3])
@@ -117,7 +117,7 @@ def test_a_heads_own_rate_sets_its_limit() -> None:
     recipe = resolve({"method": "ewc", "optimizer": {"lr": 1e-9, "head_lr": 0.5, "momentum": 0.0}})
     ctx = Ctx(recipe, **{"head.bias": torch.ones(1)})
     ctx.trainable["head.bias"].grad = torch.zeros(1)
-    method.penalty_grads(ctx)
+    method.add_penalty_gradients(ctx)
     assert ctx.trainable["head.bias"].grad.tolist() == [2.0]  # 4 without the limit of 1
 
 
@@ -137,7 +137,7 @@ def test_steps_end_where_loss_and_penalty_balance_however_steep_the_penalty(
     steps = torch.optim.SGD([weight], **optimizer)
     for _ in range(400):
         weight.grad = (weight.detach() - 1).clone()
-        method.penalty_grads(ctx)
+        method.add_penalty_gradients(ctx)
         steps.step()
         assert abs(weight.item()) < 1
     assert weight.item() == pytest.approx(1 / (1 + 2 * importance), rel=1e-6)
@@ -193,16 +193,18 @@ def test_saved_and_loaded_it_gives_the_same_gradient(name, hyper, factor, tmp_pa
     method, ctx = held(
         name, random(3).float(), random(3, seed=1).abs().float(), {"lr": 0.5}, **hyper
     )
-    save_tensors(method.state.parts()[method.section], tmp_path / "x.safetensors")
+    save_tensors(method.state.collect_tensors()[method.section], tmp_path / "x.safetensors")
     state = State()
-    state.load({method.section: load_tensors(tmp_path / "x.safetensors")}, {}, torch.device("cpu"))
+    state.load_content(
+        {method.section: load_tensors(tmp_path / "x.safetensors")}, {}, torch.device("cpu")
+    )
     gradients = []
     for each_method in (method, make(name, state, **hyper)):
         ctx.cache.clear()
         with torch.no_grad():
             ctx.trainable["w"].copy_(random(3, seed=2))
         ctx.trainable["w"].grad = torch.ones(3)
-        each_method.penalty_grads(ctx)
+        each_method.add_penalty_gradients(ctx)
         gradients.append(ctx.trainable["w"].grad)
     assert torch.equal(*gradients) and not torch.equal(gradients[0], torch.ones(3))
 

@@ -23,7 +23,7 @@ def descend(method, ctx, gradient_of, optimizer, steps):
     for _ in range(steps):
         before, gradient = weight.detach().clone(), gradient_of(weight.detach())
         weight.grad = gradient.clone()
-        method.penalty_grads(ctx)
+        method.add_penalty_gradients(ctx)
         optimizer.step()
         with torch.no_grad():
             method.after_step(ctx, None)
@@ -89,7 +89,7 @@ def second_task(optimizer_of):
 )
 def test_the_path_integral_is_of_the_tasks_gradient_and_of_all_that_moved(optimizer_of) -> None:
     method, ctx, steps = second_task(optimizer_of)
-    assert method.penalty(ctx) > 0
+    assert method.compute_penalty(ctx) > 0
     wanted = -sum(gradient * moved for gradient, moved in steps)
     assert torch.allclose(method.tensors["path.w"], wanted, rtol=1e-12)
 
@@ -98,7 +98,7 @@ def test_the_gradient_of_the_penalty_carries_c_once() -> None:
     method, ctx, _ = second_task(lambda p: torch.optim.SGD(p, lr=0.05))
     weight = ctx.trainable["w"]
     weight.grad = torch.zeros(6, dtype=torch.float64)
-    method.penalty_grads(ctx)
+    method.add_penalty_gradients(ctx)
     tensors = method.tensors
     wanted = 2 * 0.5 * tensors["importance.w"] * (weight.detach() - tensors["anchor.w"])
     assert torch.allclose(weight.grad, wanted, rtol=1e-12)
@@ -159,7 +159,7 @@ def test_a_weight_without_a_gradient_gets_no_importance() -> None:
     ctx, method = Ctx(recipe(), w=torch.ones(2), other=torch.ones(2)), make("si")
     method.begin_task(ctx)
     ctx.trainable["w"].grad = torch.ones(2)
-    method.penalty_grads(ctx)
+    method.add_penalty_gradients(ctx)
     with torch.no_grad():
         for parameter in ctx.trainable.values():
             parameter -= 0.1  # a carried momentum moves both
@@ -172,7 +172,7 @@ def test_a_weight_without_a_gradient_gets_no_importance() -> None:
 def test_a_step_without_any_gradient_changes_nothing() -> None:
     ctx, method = Ctx(recipe(), w=torch.ones(2)), make("si")
     method.begin_task(ctx)
-    method.penalty_grads(ctx)
+    method.add_penalty_gradients(ctx)
     method.after_step(ctx, None)
     assert method.tensors["path.w"].tolist() == [0.0, 0.0]
 

@@ -5,7 +5,7 @@ from streams import spied, watched
 from torch.nn import functional
 
 from core.learning.memory.reservoir import Reservoir
-from core.learning.methods.replay.er_ace import ErAce, batch_cross_entropy
+from core.learning.methods.replay.er_ace import ErAce, compute_batch_cross_entropy
 
 
 def as_in_mammoth(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -27,13 +27,15 @@ def test_new_images_compete_with_the_classes_of_their_batch_alone() -> None:
             for i, y in enumerate(labels.tolist())
         ]
     )
-    torch.testing.assert_close(batch_cross_entropy(logits, labels), slow.mean())
-    torch.testing.assert_close(batch_cross_entropy(logits, labels), as_in_mammoth(logits, labels))
+    torch.testing.assert_close(compute_batch_cross_entropy(logits, labels), slow.mean())
+    torch.testing.assert_close(
+        compute_batch_cross_entropy(logits, labels), as_in_mammoth(logits, labels)
+    )
 
 
 def test_the_logits_of_absent_classes_get_no_gradient() -> None:
     logits = torch.zeros(3, 4, requires_grad=True)
-    batch_cross_entropy(logits, torch.tensor([0, 2, 0])).backward()
+    compute_batch_cross_entropy(logits, torch.tensor([0, 2, 0])).backward()
     assert (
         logits.grad is not None
         and not logits.grad[:, [1, 3]].any()
@@ -44,7 +46,7 @@ def test_the_logits_of_absent_classes_get_no_gradient() -> None:
 def test_replayed_images_compete_with_all_classes_and_both_losses_add_up(
     bench, monkeypatch
 ) -> None:
-    drawn = watched(monkeypatch, Reservoir, "draw", lambda found, *_: found[0].labels)
+    drawn = watched(monkeypatch, Reservoir, "draw_items", lambda found, *_: found[0].labels)
     seen = watched(monkeypatch, ErAce, "forward", lambda logits, *_: logits)
 
     def look(method, ctx, batch, terms):

@@ -46,7 +46,7 @@ def remembering(monkeypatch, rows, **hyper) -> Gem:
         mean = rows[items.tasks - 1].mean(0)
         return torch.cat([mean[spans[names[id(p)]]] for p in parameters])
 
-    monkeypatch.setattr(gem, "memory_gradient", memory_gradient)
+    monkeypatch.setattr(gem, "compute_memory_gradient", memory_gradient)
     return method
 
 
@@ -107,7 +107,7 @@ def test_constraints_are_gradients_of_the_mean_loss_on_whole_memories(
     tmp_path, monkeypatch, scenario
 ) -> None:
     monkeypatch.setattr("core.learning.memory.gradient.PIXELS", 1)  # passes of a batch
-    checked, original = [], gem.gram_and_dots
+    checked, original = [], gem.compute_gram_and_dots
 
     def project(self, ctx):
         held = self.state["buffer"].tensors
@@ -128,7 +128,7 @@ def test_constraints_are_gradients_of_the_mean_loss_on_whole_memories(
                 checked.append(torch.allclose(row, torch.cat(flat), atol=1e-6))
             return original(rows, gradient)
 
-        monkeypatch.setattr(gem, "gram_and_dots", gram_and_dots)
+        monkeypatch.setattr(gem, "compute_gram_and_dots", gram_and_dots)
         projected(self, ctx)
 
     bench = Bench(tmp_path, scenario)
@@ -142,7 +142,10 @@ def test_constraints_are_gradients_of_the_mean_loss_on_whole_memories(
 def watched_items(monkeypatch) -> list:
     """The items of every constraint, in order."""
     return watched(
-        monkeypatch, gem, "memory_gradient", lambda row, method, ctx, items, parameters: items
+        monkeypatch,
+        gem,
+        "compute_memory_gradient",
+        lambda row, method, ctx, items, parameters: items,
     )
 
 

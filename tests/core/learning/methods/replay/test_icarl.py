@@ -45,7 +45,7 @@ def with_means(net, images, labels):
     method = Icarl(Icarl.Hyper(), State())
     exemplars = Exemplars(method.state["exemplars"])
     for label in labels.unique().tolist():
-        exemplars.add({label: images[labels == label]}, 1, 99)
+        exemplars.append_images({label: images[labels == label]}, 1, 99)
     with torch.no_grad():
         method._make_means(SimpleNamespace(network=net, inputs=INPUTS), exemplars, len(CLASSES))
     return method
@@ -84,7 +84,7 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
 ) -> None:
     bench = Bench(tmp_path, scenario)
     first = bench.learn_task(1, method="icarl")
-    shares = watched(monkeypatch, icarl, "exemplars_for_batch", lambda share, *_: share)
+    shares = watched(monkeypatch, icarl, "draw_step_exemplars", lambda share, *_: share)
 
     def all_logits(net, x):
         return torch.cat([net(x, t) for t in (1, 2)], 1) if scenario == "task" else net(x)
@@ -115,7 +115,7 @@ def test_an_epoch_shows_every_exemplar_once(bench, monkeypatch) -> None:
             [] if found is None else found[0].flatten(1).tolist()
         )
 
-    watched(monkeypatch, icarl, "exemplars_for_batch", look)
+    watched(monkeypatch, icarl, "draw_step_exemplars", look)
     bench.learn_task(2, first, method={"name": "icarl", "exemplars": 14}, augment="none")
     held = INPUTS(first.tensors("exemplars")["images"]).flatten(1).tolist()
     for steps in shown.values():
@@ -129,7 +129,7 @@ def test_no_batch_takes_more_exemplars_than_the_batch_size(tmp_path, monkeypatch
     first = bench.learn_task(1, method="icarl")
     small = Bench(tmp_path / "small", n=10)
     spec = {**small.spec(2, first, method="icarl"), "history": []}
-    sizes = watched(monkeypatch, icarl, "exemplars_for_batch", lambda found, *_: len(found[1]))
+    sizes = watched(monkeypatch, icarl, "draw_step_exemplars", lambda found, *_: len(found[1]))
     small.learn(spec)
     assert sizes == [4] * 6
 
@@ -221,8 +221,8 @@ def test_features_of_an_image_do_not_depend_on_the_images_beside_it() -> None:
     net = network(architecture={"name": "resnet20", "width": 8})
     x = INPUTS(pixels(64))
     with torch.no_grad():
-        whole = icarl.unit_features(net, x)
-        alone = torch.cat([icarl.unit_features(net, image[None]) for image in x])
+        whole = icarl.compute_unit_features(net, x)
+        alone = torch.cat([icarl.compute_unit_features(net, image[None]) for image in x])
     assert torch.allclose(whole, alone, atol=1e-6)
 
 
@@ -231,11 +231,11 @@ def test_evaluating_changes_no_exemplar_and_no_mean() -> None:
     method = with_means(net, images, labels)
     before = {
         kind: {n: t.clone() for n, t in named.items()}
-        for kind, named in method.state.parts().items()
+        for kind, named in method.state.collect_tensors().items()
     }
     for _ in range(2):
         score_images(net, HeldBack(images, labels), None, method.predict_logits, INPUTS)
-    after = method.state.parts()
+    after = method.state.collect_tensors()
     assert after.keys() == before.keys() == {"exemplars", "own"}
     for kind, named in before.items():
         assert all(torch.equal(after[kind][name], tensor) for name, tensor in named.items())
@@ -307,7 +307,7 @@ def test_erasing_takes_the_means_with_the_exemplars() -> None:
     method.erase_tasks({7})
     assert "class_means" in method.state["own"].tensors
     method.erase_tasks({1})
-    assert not method.state.parts()
+    assert not method.state.collect_tensors()
 
 
 def test_coming_from_another_method_is_said(bench) -> None:

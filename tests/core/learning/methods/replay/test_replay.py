@@ -10,7 +10,7 @@ import torch
 from streams import Bench, spied, watched
 from torch.nn import functional
 
-from core.learning.memory.replay import items_cross_entropy, items_distillation
+from core.learning.memory.replay import compute_items_cross_entropy, compute_items_distillation
 from core.learning.memory.reservoir import Reservoir
 from core.learning.methods import registry
 from core.learning.methods.replay.der_pp import DerPlusPlus
@@ -35,7 +35,7 @@ def recorded(monkeypatch, method):
 
 def watched_draws(monkeypatch):
     """The items of every draw, in order."""
-    return watched(monkeypatch, Reservoir, "draw", lambda drawn, *_: drawn[0])
+    return watched(monkeypatch, Reservoir, "draw_items", lambda drawn, *_: drawn[0])
 
 
 def test_the_first_batch_of_the_stream_is_plain_training(bench, monkeypatch) -> None:
@@ -72,7 +72,7 @@ def test_with_shared_draws_both_terms_are_of_one_draw(bench, monkeypatch) -> Non
         x = ctx.inputs(items.images)
         wanted = {
             "logits": method.hyper.alpha
-            * items_distillation([(None, ctx.network(x))], items.logits),
+            * compute_items_distillation([(None, ctx.network(x))], items.logits),
             "labels": method.hyper.beta * functional.cross_entropy(ctx.network(x), items.labels),
         }
         return max(float((terms[name] - value).detach().abs()) for name, value in wanted.items())
@@ -118,7 +118,7 @@ def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(
         terms = original(self, ctx, batch)
         if "labels" in terms:
             self.state["buffer"].get_generator("reservoir", 0).set_state(state)
-            items, _ = self._open_reservoir(ctx).draw(ctx.recipe.batch_size)
+            items, _ = self._open_reservoir(ctx).draw_items(ctx.recipe.batch_size)
             pairs = ((batch.x, batch.y), (ctx.inputs(items.images), items.labels))
             wanted = sum(functional.cross_entropy(ctx.network(x), y) for x, y in pairs)
             seen.append((float(sum(terms.values()).detach()), float(wanted.detach())))
@@ -241,7 +241,7 @@ def test_replay_leaves_batch_statistics_alone(tmp_path) -> None:
 def test_distillation_has_zero_as_target_of_units_that_came_later() -> None:
     now = torch.tensor([[1.0, 2.0, 9.0], [0.0, 0.0, 5.0]])
     stored = torch.tensor([[0.0, 0.0], [1.0, 0.0]])
-    assert float(items_distillation([(None, now)], stored)) == pytest.approx(
+    assert float(compute_items_distillation([(None, now)], stored)) == pytest.approx(
         (1 + 4 + 81 + 1 + 25) / 6
     )
 
@@ -250,12 +250,12 @@ def test_distillation_over_heads_counts_each_items_own_units() -> None:
     narrow, wide = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 0.0, 3.0]])
     stored = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
     groups = [(torch.tensor([1]), narrow), (torch.tensor([0]), wide)]
-    assert float(items_distillation(groups, stored)) == pytest.approx((1 + 4 + 4) / 5)
+    assert float(compute_items_distillation(groups, stored)) == pytest.approx((1 + 4 + 4) / 5)
 
 
 def test_distillation_of_one_width_is_the_mean_squared_error() -> None:
     a, b = torch.randn(4, 3), torch.randn(4, 3)
-    assert torch.allclose(items_distillation([(None, a)], b), functional.mse_loss(a, b))
+    assert torch.allclose(compute_items_distillation([(None, a)], b), functional.mse_loss(a, b))
 
 
 @pytest.mark.slow
@@ -275,7 +275,7 @@ def test_cross_entropy_over_heads_is_the_mean_over_items() -> None:
         functional.cross_entropy(a, labels[[0, 2]], reduction="sum")
         + functional.cross_entropy(b, labels[[1]])
     ) / 3
-    assert torch.allclose(items_cross_entropy(groups, labels), wanted)
+    assert torch.allclose(compute_items_cross_entropy(groups, labels), wanted)
 
 
 CYCLE = list(itertools.pairwise([*BUFFERED, BUFFERED[0]]))
