@@ -225,7 +225,7 @@ async def show_images(
                     blobs, found, label=label, limit=IMAGES, cursor=after
                 )
 
-        images = await service.picture_work.run(actor.owner_id, list_images)
+        images = await service.picture_work.run_in_turn(actor.owner_id, list_images)
     except PerennialError as error:
         if error.status >= 500:
             raise
@@ -337,7 +337,7 @@ async def submit_edit(
         return edit["job"]
 
     job = await to_thread.run_sync(accept_edit)
-    service.bell.ring(job)
+    service.bell.notify_workers(job)
     return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{job}", 303)
 
 
