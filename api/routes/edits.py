@@ -44,7 +44,7 @@ def submit_edit(
         return json_answer(accept.plan_edit(resources, actor, model, body.operations))
     limits = JobLimits(service.settings.max_open_jobs, Admission.from_settings(service.settings))
     edit = accept.accept_edit(resources, actor, model, body.operations, body.reason, limits)
-    service.bell.ring(edit["job"])
+    service.bell.notify_workers(edit["job"])
     return json_answer(edit, 202, {"Location": f"/v1/models/{model}/edits/{edit['number']}"})
 
 
@@ -72,7 +72,7 @@ def undo_edit(
     """Go back to the version before an edit, and restore its labels."""
     edit, job = undo.undo_edit(db, actor, model, n, None if body is None else body.reason)
     if job is not None:
-        bell.ring(job)  # its turn may have come
+        bell.notify_workers(job)  # its turn may have come
     return json_answer(edit)
 
 

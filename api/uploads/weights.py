@@ -94,4 +94,6 @@ async def load_expected(
     if cached is not None:
         return cached
     # Heavy work: shapes come from building the network, in turns between owners.
-    return await work.run(owner_id, lambda: load_expected_base(settings, want.architecture, image))
+    return await work.run_in_turn(
+        owner_id, lambda: load_expected_base(settings, want.architecture, image)
+    )

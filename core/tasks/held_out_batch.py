@@ -52,8 +52,8 @@ def submit_batch(submission: Submission) -> Done[Accepted]:
     """
     batch = submission.batch
     if batch.directory.n_train:
-        return submission.submit()
-    in_model = submission.in_model()
+        return submission.submit_batch()
+    in_model = submission.find_in_model()
     report = submission.build_report(in_model)
     override = build_stored_override(submission.catalogue, batch.override)
     key = build_archive_key(new_id("job"))
@@ -90,7 +90,7 @@ def submit_batch(submission: Submission) -> Done[Accepted]:
         }
         return Done(response, job.id)
 
-    return submission.commit(in_model, key, add_job, submission.upload)
+    return submission.move_and_accept(in_model, key, add_job, submission.upload)
 
 
 def _find_same_job(session: Session, model: Model, sha256: str) -> Job | None:

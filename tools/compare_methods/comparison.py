@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from core.machine import usable_cpus
+from core.machine import count_usable_cpus
 from core.packaged import imagenet_base
 from perennial import Perennial
 from perennial.cli.output import print_notice, print_table
@@ -104,7 +104,7 @@ def serve_embedded() -> Iterator[Perennial]:
 def count_cores() -> int:
     """Return the number of cores that this process may use."""
     # A container may have fewer cores than its machine.
-    return usable_cpus()
+    return count_usable_cpus()
 
 
 def run_comparison(folder: Path, options: Options, json_file: Path | None) -> None:

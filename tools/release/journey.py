@@ -191,7 +191,7 @@ def main() -> None:
         with installed.keep_running("perennial", "serve") as service:
             installed.wait_until_ready(service)
             with urllib.request.urlopen(f"{installed.url}/docs/guide/", timeout=60) as response:
-                require("<h1", response.read().decode())
+                require_words("<h1", response.read().decode())
             installed.learn_and_download("colours")
         if options.broker is not None:
             installed.environment["PERENNIAL_BROKER_URL"] = options.broker

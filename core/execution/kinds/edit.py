@@ -10,7 +10,7 @@ from core.execution.editing.facts import read_facts
 from core.execution.kinds.kind import Kind, Work
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import Stopped
-from core.retention.damage import Marks, explaining_errors
+from core.retention.damage import Marks, explain_damage_errors
 from core.storage import Blobs
 
 
@@ -19,7 +19,7 @@ def _run_edit_job(work: Work) -> None:
     facts = read_facts(work.db, work.settings, work.claim)
     blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
     chain = EditChain(work.db, blobs, work.settings, work.claim, facts, work.folder)
-    with explaining_errors(work.db, facts.model.id):
+    with explain_damage_errors(work.db, facts.model.id):
         chain.edit_tasks()
         if facts.edit.way == "rename":
             work.publish(chain.write_renamed())
@@ -29,7 +29,7 @@ def _run_edit_job(work: Work) -> None:
     for number in chain.tasks:
         if work.must_stop():
             raise Stopped
-        with explaining_errors(work.db, facts.model.id):
+        with explain_damage_errors(work.db, facts.model.id):
             spec = chain.write_spec(line, number)
         out = work.process(spec)
         if out is None:
@@ -37,7 +37,7 @@ def _run_edit_job(work: Work) -> None:
         made = out
         line = chain.advance(line, number, made)
         hit_failpoint("edit-learned")
-    with explaining_errors(work.db, facts.model.id):
+    with explain_damage_errors(work.db, facts.model.id):
         chain.finish(line, made)
     hit_failpoint("edit-finished")
     work.publish(made)

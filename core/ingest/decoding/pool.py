@@ -18,7 +18,7 @@ from pathlib import Path
 
 from core.ingest.decoding.decoder import BAD, CELL_BYTES, REASON_BYTES, Plan
 from core.ingest.limits import BAD_SHARE
-from core.machine import usable_cpus
+from core.machine import count_usable_cpus
 from core.processes import helper_process
 
 IMAGE_S = 30.0
@@ -52,7 +52,7 @@ class TooSlow(Exception):
 
 def choose_process_count() -> int:
     """Return the default number of decoders: one less than the cores, at least one."""
-    return max(1, usable_cpus() - 1)
+    return max(1, count_usable_cpus() - 1)
 
 
 @dataclass

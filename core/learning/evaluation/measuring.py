@@ -16,7 +16,7 @@ from core.contract.jobs.measure_job import MeasureResult, MeasureSpec
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting, stored_predictions
 from core.learning.evaluation.calibration.error import measure_calibration
-from core.learning.evaluation.evaluate import count_scores, logits_on_task
+from core.learning.evaluation.evaluate import compute_task_logits, count_scores
 from core.learning.precision import Inputs, open_device, place_network
 from core.learning.problems.registry import get_problem
 from core.learning.training.child import Emit, end_when_asked, run_with_events
@@ -39,9 +39,9 @@ def measure_version(spec: MeasureSpec, emit: Emit) -> Path:
     method = predicting.load_method(manifest, paths, device)
     place_network(network, device)
     problem = get_problem(manifest.problem)
-    data = Dataset.read(spec.held_out, spec.classes, problem)
+    data = Dataset.read_file(spec.held_out, spec.classes, problem)
     inputs = Inputs(manifest.normalise, manifest.image.channels, device)
-    logits = logits_on_task(network, data, spec.task, method.predict_logits, inputs)
+    logits = compute_task_logits(network, data, spec.task, method.predict_logits, inputs)
     predictions = problem.decode(logits.values, logits.targets, manifest.divisor)
     scores = problem.score(predictions, logits.targets)
     counts = {name: n for name, n in vars(count_scores(data, scores)).items() if n is not None}

@@ -126,7 +126,9 @@ def describe_expected_base(architecture: Mapping[str, Any], image: ImageSpec) ->
         "optional": [name for name in tensors if is_counter(name)],
         "ignored": list(backbone.ignored),
         "width": backbone.width,
-        "stages": [backbone.stage_names(stage) for stage in range(len(backbone.stage_prefixes))],
+        "stages": [
+            backbone.list_stage_names(stage) for stage in range(len(backbone.stage_prefixes))
+        ],
     }
 
 

@@ -252,7 +252,7 @@ class Job:
             ]
             self._inputs.remember_all(parent, base, images, lambda: self._emit(AliveEvent()))
             if known is not None:
-                self._inputs.add(data.images, load_tensors(known)["features"])
+                self._inputs.add_features(data.images, load_tensors(known)["features"])
 
     def _inspect_images(self, network: Network, data: Dataset) -> None:
         """Inspect the images with the parent before it learns them; it is back on the CPU
