@@ -311,12 +311,12 @@ async def submit_edit(
     inputs = await forms.read_form(request)
     choice = read_choice(dict(parse_qsl(inputs.get("choice", ""), keep_blank_values=True)))
     reason = forms.read_reason(inputs)
-    if not choice.is_complete:
-        raise Invalid("Nothing is chosen to be changed.")
-    shown = forms.read_number(inputs, "head")
 
     def accept_edit() -> str:
         found: ModelOut = models.read_model(service.db, service.catalogue(), actor, model)
+        if not choice.is_complete:
+            raise Invalid("Nothing is chosen to be changed.")
+        shown = forms.read_number(inputs, "head")
         # Numbers of images may have changed since the plan was shown.
         if found["line_head"] != shown:
             raise WrongState(

@@ -51,6 +51,7 @@ ISSUES = "perennial issues MODEL TASK"
 SAID = (
     (r'give a reason: \{"version": \d+, "reason": "…"\}', 'give a reason: `--reason "WHY"`'),
     (r'send \{"missing": "allow"\}', "say `--allow-missing`"),
+    (r'send \{"merge": \{.*\}\}', "use `perennial classes merge`"),
     (
         r"bring them again with POST /v1/jobs/(?P<model>[^/\s]+)/retry",
         r"bring them again with `perennial jobs retry \g<model>`",

@@ -79,6 +79,8 @@ def test_the_command_line_shows_a_plan_asks_sends_and_says_how_to_undo(
     out, told = capsys.readouterr()
     assert out == "" and "Way: relearn; " in told and "Classes: 2 before, 2 after." in told
     assert "It can be undone later" in told and "Nothing was done." in told
+    assert run(["classes", "rename", model, "0", "1", "--yes"]) == 1
+    assert "To make one class of both, use `perennial classes merge`." in capsys.readouterr().err
     assert next(iter(client.edits.list(model)), None) == newest
     assert run(["classes", "rename", model, "0", "zero", "--yes", "--reason", "words"]) == 0
     out, _ = capsys.readouterr()

@@ -15,8 +15,9 @@ from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from core.bases import expected_base
+from core.contract.edit import Journal
 from core.database.session import Database
-from core.database.tables import Audit, Job, Table, Task
+from core.database.tables import Audit, ClassAlias, Edit, Job, Table, Task
 from core.settings import Settings
 from tests.api.conftest import KeyOf, Make, serving, serving_copy
 from tests.api.routes.conftest import Publish, create_model, publisher
@@ -93,6 +94,10 @@ ACTIONS = {
     "POST /v1/models/{model}/tasks/{n}/continue": "task.continue",
     "POST /v1/models/{model}/tasks/{n}/discard": "task.discard",
     "POST /v1/models/{model}/tasks/{n}/relearn": "task.relearn",
+    "POST /v1/models/{model}/edits": "edit.create",
+    "POST /v1/models/{model}/edits/{n}/undo": "edit.undo",
+    "POST /v1/models/{model}/edits/{n}/purge": "edit.purge",
+    "DELETE /v1/models/{model}/class-aliases": "class-alias.delete",
     "POST /v1/jobs/{job}/cancel": "job.cancel",
     "POST /v1/jobs/{job}/pause": "job.pause",
     "POST /v1/jobs/{job}/resume": "job.resume",
@@ -107,6 +112,8 @@ ACTIONS = {
 FLOATS = np.zeros((4, 64), np.float32)
 MODEL = {"scenario": "class", "architecture": "small-cnn"}
 WEBHOOK = {"url": "https://93.184.215.14/hook"}
+RENAME = {"rename": {"from": "dog", "to": "hound"}}
+RECIPE = {"recipe": {"method": {"name": "finetune", "hyper": {}}}}
 BASE = save({"fc1.weight": FLOATS, "fc1.bias": np.zeros(4, np.float32)})
 
 
@@ -188,6 +195,9 @@ def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
     )
     assert begun.status_code == 201, begun.text
     publish("moved")
+    publish(create_model(client, "to-edit"), manifest=RECIPE)
+    for name in ("edited", "purged"):
+        make_edit(client, publish, name)
     lacking = submit(client, archive, "lacking")
     db: Database = client.app.state.database  # type: ignore[attr-defined]
     with db.write() as session:
@@ -248,11 +258,35 @@ def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
         "alias.follow": ("/v1/models/pinned/aliases/production/follow", {}),
         "task.continue": ("/v1/models/stopped/tasks/1/continue", reason),
         "task.discard": ("/v1/models/stopped/tasks/1/discard", reason),
+        "edit.create": (
+            "/v1/models/to-edit/edits",
+            {"json": {"operations": [RENAME], "reason": "because"}},
+        ),
+        "edit.undo": ("/v1/models/edited/edits/1/undo", reason),
+        "edit.purge": ("/v1/models/purged/edits/1/purge", {}),
+        "class-alias.delete": ("/v1/models/edited/class-aliases?name=cat", {}),
         "task.relearn": ("/v1/models/lacking/tasks/1/relearn", {}),
     }
     for action, job in zip(("cancel", "pause", "resume", "retry"), jobs, strict=True):
         given[f"job.{action}"] = (f"/v1/jobs/{job}/{action}", {})
     return {route: (route.split()[0], *given[action]) for route, action in ACTIONS.items()}
+
+
+def make_edit(client: TestClient, publish: Publish, name: str) -> None:
+    """Create a model with an edit that has made version 2, and removed images that version 1 has."""
+    buffer = {"buffer.images.1": {"images": np.zeros((2, 8, 8, 3), np.uint8)}}
+    publish(create_model(client, name), buffer, manifest=RECIPE)
+    sent = client.post(f"/v1/models/{name}/edits", json={"operations": [RENAME]})
+    assert sent.status_code == 202, sent.text
+    publish(name, manifest=RECIPE)
+    db: Database = client.app.state.database  # type: ignore[attr-defined]
+    with db.write() as session:
+        job = session.get_one(Job, sent.json()["job"])
+        job.state, job.finished_at = "succeeded", 1.0
+        edit = session.scalars(select(Edit).where(Edit.job_id == job.id)).one()
+        edit.version, edit.journal = 2, Journal(removed=2)
+        edit.undo_until = db.now(session) + 1e6
+        session.add(ClassAlias(model_id=job.model_id, name="cat", to="dog", edit=1, created_at=1.0))
 
 
 def submit(client: TestClient, archive: Make, name: str) -> str:
