@@ -43,7 +43,7 @@ From = Annotated[str | None, Query(max_length=300, description="Cursor of the pa
 
 @dataclass(frozen=True)
 class Choice:
-    """The selections in the page's URL; `link` returns the URL with some of them replaced."""
+    """The selections in the page's URL; `build_query` returns it with some of them replaced."""
 
     a: int
     b: int

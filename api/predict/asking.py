@@ -36,8 +36,8 @@ async def predict_images(
 
     Raises:
         Invalid: more labels per image are requested than allowed.
-        PerennialError: see `AskedVersions.find_version`, `read_declared_kind`, `PredictLine.take_place`,
-            `read_images`, `PredictLimits.take_images`, `Question.fetch_for_version` and
+        PerennialError: see `AskedVersions.find_version`, `read_declared_kind`,
+            `PredictLine.take_place`, `read_images`, `PredictLimits.take_images`, `Question.fetch_for_version` and
             `Predictor.answer_question`.
     """
     actor, model, version, task = asked.actor, asked.model, asked.version, asked.task

@@ -91,7 +91,7 @@ class PredictLine:
 
 
 class Place:
-    """One request's place. `leave` may be called more than once."""
+    """One request's place. `release_place` may be called more than once."""
 
     def __init__(self, line: PredictLine, owner: str, key: str | None = None) -> None:
         self.owner = owner

@@ -46,7 +46,7 @@ def create_model(
     """Create a model: a named lineage of versions. A `job` may have to fetch pretrained weights
     first.
     """
-    # Only the fields that the request contains: `create` reports which defaults it chose.
+    # Only the fields that the request contains: `create_model` reports which defaults it chose.
     new_model = cast(NewModel, body.model_dump(exclude_unset=True))
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:

@@ -31,7 +31,7 @@ class KeptTables:
         return (
             is_table_name(name)
             and name.count("/") <= _MOST_DEPTH
-            # One more than is retained, by which `add` notices that there are too many.
+            # One more than is retained, by which `retain_file` notices that there are too many.
             and len(self._alike.get(_similarity_key(name), ())) <= _MOST_ALIKE
             and len(self._data) < _MOST_FILES
             and self._other_bytes + size <= MAX_TABLE_BYTES

@@ -421,8 +421,8 @@ def compute_figures(
     Args:
         stages: the version's stages.
         per_class: counts per class, for `macro_accuracy`.
-        joint, reference: accuracies of jointly trained models; see `Stages.compute_gap_to_joint` and
-            `Stages.compute_intransigence`.
+        joint, reference: accuracies of jointly trained models; see
+            `Stages.compute_gap_to_joint` and `Stages.compute_intransigence`.
     """
     last, by_stage = stages.last, stages.by_stage()
     gap = None if joint is None else stages.compute_gap_to_joint(joint)

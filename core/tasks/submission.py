@@ -146,7 +146,7 @@ class Submission:
         """Return the report of submitting this batch without doing it (`?validate=only`).
 
         Raises:
-            NotFound, LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit`.
+            NotFound, LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit_batch`.
         """
         return self.build_report(self.find_in_model())
 
@@ -370,7 +370,7 @@ class Submission:
 
         Raises:
             NotFound, StorageFull, TooManyRequests, IdempotencyMismatch, IdempotencyInFlight: see
-            `submit`. Errors of `add_task` pass through.
+            `submit_batch`. Errors of `add_task` pass through.
         """
         db, actor, size, owner_id = self.db, self.actor, self.batch.bytes, there.owner_id
         # its pieces were counted when they came
@@ -418,7 +418,7 @@ class Submission:
         return done
 
     def find_in_model(self) -> BatchInModel:
-        """Return the batch in its model as that is now; for errors see `preview`."""
+        """Return the batch in its model as that is now; for errors see `preview_submission`."""
         batch_in_model = self._plan_in_model(plans_known=True)
         assert batch_in_model is not None
         return batch_in_model
@@ -455,7 +455,7 @@ class Submission:
         """Return the recipe of the batch, with all warnings about the batch in this model.
 
         Raises:
-            LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit`.
+            LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit_batch`.
         """
         batch, catalogue, model = self.batch, self.catalogue, past.model
         batch_report.check_classes(model, batch.directory)

@@ -26,7 +26,7 @@ Images are not mirrored, because that changes digits and letters.
 
 
 class Trainer:
-    """Training of one network on one set of images; `step` learns one batch of them."""
+    """Training of one network on one set of images; `learn_batch` learns one batch of them."""
 
     def __init__(
         self, network: Network, inputs: Inputs, epochs: int, steps: int, seed: int

@@ -164,8 +164,8 @@ def make_cached_source(
 ) -> CachedSource | None:
     """Return the stage's cached features if its recipe requests them and nothing prevents it.
 
-    The log records the decision. From then on `ctx.make_replay_inputs` also returns features for remembered
-    images, or again inputs where None is returned.
+    The log records the decision. From then on `ctx.make_replay_inputs` also returns features for
+    remembered images, or again inputs where None is returned.
     """
     # Before the decision: the features of an earlier stage may be of a backbone that has moved.
     ctx.cached = None

@@ -258,8 +258,8 @@ class Evaluator:
         """Compare the loss that the method forecast for earlier tasks with the loss measured on
         them.
 
-        In the units of the method's `compute_example_losses`; `before` is the parent's. The mean weighs
-        tasks alike.
+        In the units of the method's `compute_example_losses`; `before` is the parent's. The mean
+        weighs tasks alike.
         """
         parent = self._ancestors.load_network("parent")
         place_network(parent, self._inputs.device)

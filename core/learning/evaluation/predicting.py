@@ -133,8 +133,8 @@ def predict_images(
 ) -> tuple[list[str], NDArray[np.float32]]:
     """Return labels and class probabilities [N, C] of images; rows sum to 1.
 
-    Columns are `network.list_classes(task)`. Ties go to the first class. Runs in eval mode in float32
-    and restores the mode.
+    Columns are `network.list_classes(task)`. Ties go to the first class. Runs in eval mode in
+    float32 and restores the mode.
 
     Args:
         network: the version's network.

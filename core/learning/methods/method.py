@@ -243,7 +243,7 @@ class Method:
         """Add closed-form gradients of penalties to `.grad` of the parameters in S."""
 
     def compute_penalty(self, ctx: Context) -> float:
-        """Return the penalty whose gradient `add_penalty_gradients` adds; for logs and tests only."""
+        """Return the penalty of `add_penalty_gradients`; for logs and tests only."""
         return 0.0
 
     def project_gradient(self, ctx: Context) -> None:
@@ -293,7 +293,8 @@ class Method:
     def forecast_loss_rise(self, ctx: Context) -> float | None:
         """Return the predicted rise of the earlier tasks' mean loss since this task began.
 
-        In units of `compute_example_losses`; 0 at the start of a task. None: the method does not forecast.
+        In units of `compute_example_losses`; 0 at the start of a task. None: the method does not
+        forecast.
         """
         return None
 

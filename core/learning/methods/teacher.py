@@ -18,8 +18,8 @@ from core.learning.training.context import Context
 def get_teacher(ctx: Context) -> Network:
     """Return the teacher in eval mode, on the run's device; build it on first use in a process.
 
-    It has the shape of the student. Its outputs for rows that this task added (from `count_old_rows`
-    on) are meaningless.
+    It has the shape of the student. Its outputs for rows that this task added (from
+    `count_old_rows` on) are meaningless.
     """
     network: Network | None = ctx.cache.get("teacher")
     if network is None:

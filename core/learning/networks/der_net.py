@@ -23,7 +23,7 @@ class ParallelNetwork(GrowingNetwork):
 
     @staticmethod
     def from_description(plain: Network, description: Mapping[str, Any]) -> ParallelNetwork:
-        """Build from a plain network and the result of `describe`, for a strict load afterwards."""
+        """Build from a plain network and what `describe_for_manifest` returned, for a strict load."""
         return ParallelNetwork(plain, [1] * int(description["experts"]))
 
     def describe_for_manifest(self) -> dict[str, Any]:

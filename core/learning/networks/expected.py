@@ -1,8 +1,8 @@
 """Command that prints the required content of a base, for a caller that must not import torch.
 
 `python -m core.learning.networks.expected '{"architecture": {"name": "resnet18"}, "image": {"size":
-224, "channels": 3}}'` writes the JSON of `describe_expected_base` and exits 0, or writes one sentence to
-stderr and exits 2.
+224, "channels": 3}}'` writes the JSON of `describe_expected_base` and exits 0, or writes one
+sentence to stderr and exits 2.
 """
 
 from __future__ import annotations

@@ -131,8 +131,8 @@ class GrowingNetwork(Network):
     # Growth.
 
     def schedule_expert(self, size: int) -> None:
-        """Let the next `grow` add an expert of this size."""
-        # Added only by `grow`, which has the generator that draws its weights.
+        """Let the next `add_task_classes` add an expert of this size."""
+        # Added only by `add_task_classes`, which has the generator that draws its weights.
         self._pending_size = size
 
     def add_task_classes(

@@ -59,7 +59,7 @@ class PromptedNetwork(Network):
 
     @staticmethod
     def from_description(plain: Network, description: Mapping[str, Any]) -> PromptedNetwork:
-        """Build from a plain network and the result of `describe`, for a strict load afterwards."""
+        """Build from a plain network and what `describe_for_manifest` returned, for a strict load."""
         network = PromptedNetwork(
             plain, description["prompts"], description["deep"], description["tasks"]
         )

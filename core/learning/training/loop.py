@@ -76,7 +76,9 @@ class Callbacks:
 
 
 class Loop:
-    """Training of one task. Call `train` once; call `resume` first to continue from a snapshot.
+    """Training of one task.
+
+    Call `run_stages` once; before it `resume_from_snapshot` to continue from a snapshot.
 
     Args:
         control: requests from the worker, granted between steps.

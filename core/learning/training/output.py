@@ -39,7 +39,7 @@ Part = tuple[str, str, Mapping[str, Tensor]]
 
 
 def list_network_parts(network: Network, tensors: Mapping[str, Tensor] | None = None) -> list[Part]:
-    """Return copies of the network's parts; `tensors`: their values in place of the present ones."""
+    """Return copies of the network's parts, or of parts with these values, `tensors`."""
     parts = network.copy_parts(tensors).items()
     return [(name, get_part_type(name), of_part) for name, of_part in parts]
 

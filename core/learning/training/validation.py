@@ -132,7 +132,7 @@ class Validation:
     # Snapshots.
 
     def get_state(self) -> ValidationState:
-        """Return the state that `resume` needs besides the tensors of the best state."""
+        """Return the state that `restore_state` needs besides the tensors of the best state."""
         best = self.best
         return ValidationState(
             best=BestState(correct=best.correct, step=best.step, epoch=best.epoch),

@@ -221,7 +221,7 @@ class GraphMaker:
             for message in (json.dumps(header).encode(), graph.manifest, raw):
                 write_message(process.stdin, message)
         except BrokenPipeError:
-            pass  # it has ended: `poll` handles that
+            pass  # it has ended: `adopt_finished_graph` handles that
 
     def _adopt_graph(self, making: _Making) -> None:
         """Open the finished graph, or give it up."""

@@ -114,7 +114,8 @@ def choose_temperature(
 
     Args:
         held_out: logits of this version, over all tasks.
-        left_out: returns scores [n, classes] and rows int64 [n], see `Method.compute_left_out_scores`.
+        left_out: returns scores [n, classes] and rows int64 [n], see
+            `Method.compute_left_out_scores`.
         parent: the parent's temperature; None if there is no parent.
     """
     if len(held_out.targets) >= LEAST_IMAGES:

@@ -36,7 +36,7 @@ class ExpandedNetwork(GrowingNetwork):
 
     @staticmethod
     def from_description(plain: Network, description: Mapping[str, Any]) -> ExpandedNetwork:
-        """Build from a plain network and the result of `describe`, for a strict load afterwards."""
+        """Build from a plain network and what `describe_for_manifest` returned, for a strict load."""
         return ExpandedNetwork(plain, description["experts"])
 
     def describe_for_manifest(self) -> dict[str, Any]:

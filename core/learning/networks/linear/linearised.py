@@ -60,7 +60,7 @@ class LinearisedNetwork(Network):
 
     @staticmethod
     def from_description(plain: Network, description: Mapping[str, Any]) -> LinearisedNetwork:
-        """Build from a plain network and the result of `describe`, for a strict load afterwards."""
+        """Build from a plain network and what `describe_for_manifest` returned, for a strict load."""
         network = LinearisedNetwork(
             plain,
             slope=description["slope"],
