@@ -326,13 +326,14 @@ async def submit_edit(
         limits = JobLimits(
             service.settings.max_open_jobs, Admission.from_settings(service.settings)
         )
-        edit = accept.accept_edit(
+        edit, _ = accept.accept_edit(
             service.load_resources(),
             actor,
             found["id"],
             choice.build_operations(),
             reason,
-            limits,
+            parent=shown,
+            limits=limits,
         )
         return edit["job"]
 

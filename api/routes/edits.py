@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Response
 
 from api.answers import json_answer
-from api.dependencies import Bell, BlobStore, Db, Page, Read, Service, Write
+from api.dependencies import Bell, BlobStore, Db, IdempotencyKey, Page, Read, Service, Write
 from api.description.described import make_router
 from api.problems import problem_responses
 from api.schemas.common import ModelPath
@@ -13,6 +13,7 @@ from api.schemas.edits import EditIn, UndoIn
 from core.admission.admission import Admission, JobLimits
 from core.contract.edit import ClassAliasPage, EditOut, EditPage, EditPlanOut
 from core.edits import accept, listing, purge, undo
+from core.requests import idempotency
 
 router = make_router("edits")
 
@@ -37,15 +38,31 @@ def submit_edit(
     validate: Annotated[
         Literal["only"] | None, Query(description="Check the operations, change nothing")
     ] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Relabel or remove images, rename, merge or drop classes: a job makes one new version."""
     resources = service.load_resources()
     if validate == "only":
         return json_answer(accept.plan_edit(resources, actor, model, body.operations))
+    repeat = None
+    if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
+        mark = idempotency.digest_request_parts(model, body.model_dump_json())
+        repeat = idempotency.Request("POST /v1/models/{model}/edits", key, mark)
     limits = JobLimits(service.settings.max_open_jobs, Admission.from_settings(service.settings))
-    edit = accept.accept_edit(resources, actor, model, body.operations, body.reason, limits)
-    service.bell.notify_workers(edit["job"])
-    return json_answer(edit, 202, {"Location": f"/v1/models/{model}/edits/{edit['number']}"})
+    edit, is_replay = accept.accept_edit(
+        resources,
+        actor,
+        model,
+        body.operations,
+        body.reason,
+        parent=body.parent,
+        limits=limits,
+        repeat=repeat,
+    )
+    if not is_replay:
+        service.bell.notify_workers(edit["job"])
+    location = {"Location": f"/v1/models/{model}/edits/{edit['number']}"}
+    return json_answer(edit, 202, location, replay=is_replay)
 
 
 @router.get("/v1/models/{model}/edits", response_model=EditPage, name="List edits")

@@ -7,10 +7,15 @@ from core.edits.operations import MAX_OPERATIONS, Operation
 
 
 class EditIn(Body):
-    """Operations that are checked together and applied by one job."""
+    """Operations that are checked together and applied by one job.
+
+    `parent`: the version that the numbers of images refer to; the edit is refused if the lineage
+    goes on from another one.
+    """
 
     operations: list[Operation] = Field(min_length=1, max_length=MAX_OPERATIONS)
     reason: Reason | None = None
+    parent: int | None = Field(default=None, ge=1, lt=2**31)
 
 
 class UndoIn(Body):

@@ -821,6 +821,8 @@ class Edit(Shape):
 class EditPlan(Shape):
     """What an edit would do.
 
+    - `parent`: version that the edit would start from; send it along, and numbers of images cannot
+      mean others.
     - `way`: `recompute` adds up kept features again; `relearn` learns again from kept images;
       `rename` learns nothing.
     - `tasks`: tasks whose data changes.
@@ -829,6 +831,7 @@ class EditPlan(Shape):
     - `can_undo`: false if images are removed.
     """
 
+    parent: int
     way: Literal["recompute", "relearn", "rename"]
     tasks: list[int]
     learned_again: list[int]

@@ -93,6 +93,8 @@ class EditedImages(TypedDict):
 class EditPlanOut(TypedDict):
     """What an edit would do.
 
+    - `parent`: version that the edit would start from; send it along, and numbers of images cannot
+      mean others.
     - `way`: `recompute` adds up kept features again; `relearn` learns again from kept images;
       `rename` learns nothing.
     - `tasks`: tasks whose data changes.
@@ -101,6 +103,7 @@ class EditPlanOut(TypedDict):
     - `can_undo`: false if images are removed.
     """
 
+    parent: int
     way: Way
     tasks: list[int]
     learned_again: list[int]

@@ -7,6 +7,7 @@ between the check and the job.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import cast
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -32,6 +33,7 @@ from core.jobs.jobs import build_job_without_task, copy_recipe_resources
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.standing import read_standings
+from core.requests import idempotency
 from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_action
 from core.requests.resources import Resources
@@ -79,21 +81,46 @@ def accept_edit(
     model: str,
     operations: Sequence[Operation],
     reason: str | None,
+    *,
+    parent: int | None = None,
     limits: JobLimits = NO_LIMITS,
-) -> EditOut:
+    repeat: idempotency.Request | None = None,
+) -> tuple[EditOut, bool]:
     """Queue a job that makes a new version by the operations.
+
+    Args:
+        parent: version that the numbers of images refer to; None: the newest one.
+        repeat: idempotency key, if the request has one.
+
+    Returns:
+        The edit, and True if this repeats the response to an earlier request.
 
     Raises:
         NotFound: there is no such model, task, image or class.
         Invalid: the operations contradict each other, or the model cannot take them.
-        WrongState: the lineage is stopped, another edit is open, a task is not learned, or neither
-            images nor features are kept that the edit needs.
+        WrongState: the lineage is stopped or does not go on from `parent`, another edit is open, a
+            task is not learned, or neither images nor features are kept that the edit needs.
+        IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
         TooManyRequests: the owner has no room for another open job.
     """
+    with resources.db.read() as session:
+        # Before patterns are resolved: the first request may have removed what they match.
+        replay = idempotency.find_replay(session, actor, repeat)
+    if replay is not None:
+        return cast(EditOut, replay.body), True
     resolved = _resolve_patterns(resources, actor, model, operations)
     with resources.db.write() as session:
         row = find_model(session, actor, model, lock=True)
+        replay = idempotency.find_replay(session, actor, repeat)
+        if replay is not None:
+            return cast(EditOut, replay.body), True
         checked = _check_edit(session, row, resolved)
+        if parent not in (None, checked.head.number):
+            raise WrongState(
+                f"The model goes on from version {checked.head.number} now, and the edit is meant "
+                f"for version {parent}, whose images may have other numbers. Look again.",
+                extra={"version": checked.head.number},
+            )
         now = resources.db.now(session)
         job = _queue_job(session, row, checked, now)
         last = session.scalar(select(func.max(Edit.number)).where(Edit.model_id == row.id))
@@ -123,8 +150,13 @@ def accept_edit(
             "reason": reason,
         }
         record_action(session, actor, Entry("edit.create", edit.id, data, model=row.id), now)
+        session.flush()
+        response = listing.build_edit_response(session, edit)
+        location = {"Location": f"/v1/models/{model}/edits/{edit.number}"}
+        stored_response = idempotency.Response(202, location, response)
+        idempotency.store_response(session, actor, repeat, stored_response, now)
         quota.take_job_room(session, row.owner_id, limits.max_open_jobs)
-        return listing.build_edit_response(session, edit)
+        return response, False
 
 
 def read_taught_tasks(session: Session, model: Model, manifest: Manifest) -> dict[int, TaughtTask]:
@@ -329,6 +361,7 @@ def _build_plan(checked: _Checked, operations: Sequence[Operation]) -> EditPlanO
     }
     after = ({changed.get(name, name) for name in known} | added) - {None}
     return {
+        "parent": checked.head.number,
         "way": checked.way,
         "tasks": checked.tasks,
         "learned_again": checked.learned_again,

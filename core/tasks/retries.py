@@ -97,7 +97,7 @@ def retry_job(
         if model.deleted_at is not None:
             raise make_missing_error(job_id)
         now = db.now(session)
-        if job.task_id is None:
+        if job.task_id is None or job.kind == Kind.EDIT:
             is_new = _retry_without_task(session, actor, model, job, limits.max_open_jobs, now)
             return build_job_response(session, job), is_new
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
@@ -136,6 +136,12 @@ def _retry_without_task(
         return pretrained.retry_weights_job(session, actor, model, job, max_open_jobs, now)
     if job.kind == Kind.EXPORT:
         return queue_job_again(session, actor, model, job, max_open_jobs, now)
+    if job.kind == Kind.EDIT:
+        raise WrongState(
+            f"An edit is not retried, since the model may be another one by now. Send it again: POST "
+            f"/v1/models/{model.name}/edits.",
+            extra={"state": str(job.state)},
+        )
     raise WrongState(
         f"A job of the kind {job.kind} is not retried, since what it worked on is deleted when it "
         "ends: send the request again.",
@@ -274,8 +280,9 @@ def _open_job(session: Session, task: Task) -> Job | None:
 
 
 def find_newest_job(session: Session, task: Task) -> Job:
-    """Return the newest job of a task; every task has one."""
-    query = select(Job).where(Job.task_id == task.id).order_by(Job.place.desc()).limit(1)
+    """Return the newest job of a task that learned it or was to; every task has one."""
+    its_own = Job.task_id == task.id, Job.kind != str(Kind.EDIT)
+    query = select(Job).where(*its_own).order_by(Job.place.desc()).limit(1)
     return session.scalars(query).one()
 
 

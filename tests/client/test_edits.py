@@ -8,7 +8,7 @@ import pytest
 from small_batches import SMALL, teach_once
 from stub import Asked, Said, client_of, problem
 
-from perennial import AsyncPerennial, Conflict, NotFound, Perennial, ServiceUnreachable, types
+from perennial import AsyncPerennial, Conflict, NotFound, Perennial, types
 from perennial.cli.main import run
 from tools import service
 
@@ -137,26 +137,12 @@ EDIT = {
 
 
 @pytest.mark.usefixtures("no_pauses")
-@pytest.mark.parametrize("arrives", [True, False])
-def test_an_edit_whose_answer_is_lost_is_sent_once_and_looked_for(arrives: bool) -> None:
-    edits = [{**EDIT, "number": 1, "reason": "before"}]
-
-    def answer(asked: Asked) -> Said:
-        if asked.method == "POST":
-            if arrives:
-                edits.insert(0, EDIT)
-            return Said(202, EDIT, cut=20)
-        return Said(200, {"items": edits, "next_cursor": None})
-
-    operations = [{"drop": {"class": "hat"}}]
-    with client_of(answer) as (stub, client):
-        if arrives:
-            assert client.edits.create("hats", operations, reason="once").number == 2
-        else:
-            with pytest.raises(ServiceUnreachable) as caught:
-                client.edits.create("hats", operations, reason="once")
-            assert "The model has no such edit." in caught.value.__notes__[0]
-        assert [one.method for one in stub.asked].count("POST") == 1
+def test_an_edit_whose_answer_is_lost_is_sent_again_under_its_key() -> None:
+    answers = [Said(202, EDIT, cut=20), Said(202, EDIT)]
+    with client_of(lambda _asked: answers.pop(0)) as (stub, client):
+        assert client.edits.create("hats", [{"drop": {"class": "hat"}}]).number == 2
+        first, second = stub.asked
+        assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
 
 
 @pytest.mark.usefixtures("no_pauses")

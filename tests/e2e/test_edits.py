@@ -192,6 +192,7 @@ def test_an_edit_is_previewed_measured_and_undone(client: Rest) -> None:
     ]
     plan = client.call("POST", f"{path}?validate=only", json={"operations": operations}).json()
     assert plan == {
+        "parent": 3,
         "way": "recompute",
         "tasks": [2],
         "learned_again": [2],
@@ -290,6 +291,22 @@ def test_older_versions_lose_what_they_hold_of_removed_images_on_request(
     stored = {file.name for file in (running.data_dir / "store").rglob("*") if file.is_file()}
     assert files["after"]["train"] in stored and files["before"]["train"] not in stored
     learn(client, model, WEEKS[2])
+
+
+def test_a_repeated_removal_is_done_once_and_a_later_one_needs_its_version(client: Rest) -> None:
+    model = begin(client, METHODS["auto"], weeks=1)
+    path = f"/v1/models/{model}/edits"
+    body = {"operations": [{"remove": {"task": 1, "image": 0}}], "parent": 1}
+    headers = {"Idempotency-Key": "once"}
+    first = client.call("POST", path, json=body, headers=headers).json()
+    assert client.wait(first["job"]).state == "succeeded"
+    again = client.call("POST", path, json=body, headers=headers)
+    assert again.json() == first and again.headers["Idempotency-Replayed"] == "true"
+    with pytest.raises(Conflict, match="goes on from version 2 now"):
+        client.call("POST", path, json=body)
+    assert client.get(f"/v1/models/{model}/tasks/1")["n_train"] == 47
+    with pytest.raises(Conflict, match="An edit is not retried"):
+        client.call("POST", f"/v1/jobs/{first['job']}/retry")
 
 
 def delete_data(client: Rest, model: str) -> None:

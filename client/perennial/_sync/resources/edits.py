@@ -10,14 +10,10 @@ from perennial import types
 from perennial._sync.http import Ask, Http
 from perennial._sync.job import JobHandle
 from perennial._sync.pages import Pages
-from perennial.errors import PerennialError, ServiceUnreachable, Unavailable
-from perennial.guard import api_path, shell_word
-from perennial.retry import IF_REPLAYABLE
+from perennial.guard import api_path
 
 Operations = Sequence[Mapping[str, Any]]
 """Operations such as `{"rename": {"from": "tshirt", "to": "T-shirt"}}`."""
-LOOKED_AT = 20
-"""Newest edits among which one is searched whose answer was lost."""
 
 
 class Edits:
@@ -41,13 +37,14 @@ class Edits:
         return self._http.send_and_read(types.EditPlan, ask)
 
     def create(
-        self, model: str, operations: Operations, *, reason: str | None = None
+        self,
+        model: str,
+        operations: Operations,
+        *,
+        reason: str | None = None,
+        parent: int | None = None,
     ) -> types.Edit:
         """Edit a model: a job makes one new version, which passes the gate like any other.
-
-        The request is sent once, since removed images change the numbers of those behind them. If
-        the answer is lost, the model's newer edits are read. The only one with this reason, and
-        with as many operations, is returned.
 
         Args:
             operations: up to 10,000. Each has one field that names it: `{"relabel": {"task": 2,
@@ -57,28 +54,22 @@ class Edits:
                 `{"drop": {"class": …}}`. An image is one of the part `"train"`, or of the `"part"`
                 that is given.
             reason: stored with the edit and in the audit trail.
+            parent: version that the numbers of images refer to, as `plan` returns it. The edit is
+                refused if the model goes on from another one.
 
         Raises:
-            Conflict: another edit is open, the lineage is stopped, or neither images nor features
-                are kept that it needs.
+            Conflict: another edit is open, the lineage is stopped or goes on from another version,
+                or neither images nor features are kept that it needs.
             Invalid: the operations contradict each other, or the model cannot take them.
             NotFound: there is no such model, task, image or class.
-            ServiceUnreachable, Unavailable: there was no answer; a note says if the edit came in.
         """
-        newest = self._find_newest(model)
         body: dict[str, Any] = {"operations": [*operations]}
         if reason is not None:
             body["reason"] = reason
-        ask = Ask("POST", api_path("models", model, "edits"), json=body, is_replayable=False)
-        try:
-            return self._http.send_and_read(types.Edit, ask)
-        except (ServiceUnreachable, Unavailable) as error:
-            if not _may_be_done(error):
-                raise
-            edit = self._find_sent(model, newest, operations, reason, error)
-            if edit is None:
-                raise
-            return edit
+        if parent is not None:
+            body["parent"] = parent
+        ask = Ask("POST", api_path("models", model, "edits"), json=body)
+        return self._http.send_and_read(types.Edit, ask)
 
     def list(self, model: str, *, limit: int | None = None) -> Pages[types.Edit]:
         """List the model's edits, newest first."""
@@ -121,49 +112,6 @@ class Edits:
         where = api_path("models", model, "edits", edit, "purge")
         return self._http.send_and_read(types.Edit, Ask("POST", where))
 
-    def _find_newest(self, model: str) -> int:
-        edits = (self.list(model, limit=1)).data
-        return edits[0].number if edits else 0
-
-    def _find_sent(
-        self,
-        model: str,
-        newest: int,
-        operations: Operations,
-        reason: str | None,
-        error: PerennialError,
-    ) -> types.Edit | None:
-        """Return the edit that a request made whose answer was lost, or None with a note.
-
-        Args:
-            newest: number of the newest edit before the request.
-            error: gets the note.
-        """
-        try:
-            edits = (self.list(model, limit=LOOKED_AT)).data
-        except (ServiceUnreachable, Unavailable):
-            error.add_note(f"Look if it came in: perennial edits list {shell_word(model)}")
-            return None
-        # A pattern becomes as many operations as it matches images.
-        is_counted = not any("name" in (one.get("remove") or {}) for one in operations)
-        later = [
-            edit
-            for edit in edits
-            if edit.number > newest
-            and edit.reason == reason
-            and (edit.operations == len(operations) or not is_counted)
-        ]
-        if len(later) == 1:
-            return later[0]
-        seen = ", ".join(str(edit.number) for edit in later)
-        error.add_note(
-            f"Edits {seen} may be this one."
-            if later
-            else "The model has no such edit. Before you send it again, look a little later: "
-            f"perennial edits list {shell_word(model)}"
-        )
-        return None
-
 
 class ClassAliases:
     """Former names of classes, which batches may still use."""
@@ -180,10 +128,3 @@ class ClassAliases:
         """Remove a former class name: a batch that uses it brings a new class."""
         where = api_path("models", model, "class-aliases")
         self._http.send(Ask("DELETE", where, {"name": name}))
-
-
-def _may_be_done(error: ServiceUnreachable | Unavailable) -> bool:
-    """Return True if the service may have done a request in spite of the error."""
-    if isinstance(error, ServiceUnreachable):
-        return error.is_sent
-    return error.status in IF_REPLAYABLE

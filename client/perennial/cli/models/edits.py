@@ -88,7 +88,7 @@ def apply_edit(
             print_notice(text)
     if not sending.is_confirmed:
         confirm(f"Edit {model} so")
-    edit = client.edits.create(model, operations, reason=sending.reason)
+    edit = client.edits.create(model, operations, reason=sending.reason, parent=plan.parent)
     if sending.is_detached:
         shell.print_result(edit, lambda: print_text(describe_coming_back(edit.job).strip()))
         return
