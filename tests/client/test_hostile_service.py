@@ -52,6 +52,14 @@ COMMANDS = (
     "keys list", "keys create ci", "keys revoke key_1", "issues birds 1", "evaluate birds "
         "labelled", "audit", "usage",
     "usage --by owner", "watch-folder inbox birds --once --quiet 0 --timeout 0.02",
+    "classes list birds", "classes rename birds cat dog --yes --detach", "classes merge birds cat dog "
+        "--into pet --yes --detach",
+    "classes drop birds cat --yes --detach", "classes aliases birds", "classes aliases birds --remove "
+        "cat",
+    "images list birds 1", "images relabel birds 1 0 --to cat --yes --detach", "images remove birds 1 0 "
+        "--yes --detach",
+    "edits list birds", "edits show birds 1", "edits undo birds 1 --yes", "edits purge birds 1 --yes",
+    "adopt birds base.safetensors --architecture resnet18 --classes classes.txt",
 )  # fmt: skip
 BODILESS = re.compile(r"(uploads|keys|bases|webhooks) (rm|revoke) |tasks delete-data |open$")
 """Commands that read no body of an answer, and so may end with 0."""
@@ -69,6 +77,7 @@ FILES = {
     "files",
     "triton",
     "inbox",
+    "classes.txt",
 }
 
 
@@ -98,6 +107,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: HostileSer
     work.mkdir()
     for name in ("batch.zip", "photo.png", "base.safetensors"):
         (work / name).write_bytes(b"some bytes")
+    (work / "classes.txt").write_text("cat\ndog\n")
     (work / "labelled" / "birds").mkdir(parents=True)
     (work / "labelled" / "birds" / "1.png").write_bytes(b"some bytes")
     (work / "inbox").mkdir()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import postgresql
 import pytest
-from sqlalchemy import Float, column, table, update
+from sqlalchemy import Float, column, inspect, table, update
 
 from core.database.migrate import find_head_revision
 from core.database.session import Database
@@ -82,7 +82,10 @@ def _as_if_of_today(url: str) -> None:
         events = Table.metadata.tables["events"]
         newest = max(session.scalars(events.select().with_only_columns(events.c.at)))
         late = time.time() - newest
+        present = inspect(session.connection()).get_table_names()
         for one in Table.metadata.sorted_tables:
+            if one.name not in present:
+                continue  # a table of a later migration
             times = [c.name for c in one.columns if isinstance(c.type, Float)]
             moved = {name: column(name) + late for name in times if name not in NO_TIMES}
             if moved:

@@ -29,11 +29,11 @@ __all__ = [
     "Network",
     "build_backbone",
     "build_network",
-    "empty_network",
-    "expected_base",
-    "expected_tensors",
+    "build_empty_network",
+    "describe_expected_base",
+    "list_expected_tensors",
     "get_architectures",
-    "meta_backbone",
+    "build_meta_backbone",
     "parse_architecture",
 ]
 

@@ -289,7 +289,7 @@ def test_many_ranges_side_by_side_hash_the_blob_once(
 def test_jobs_that_share_a_cache_look_through_it_once(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "local_path", lambda key: None)
+    monkeypatch.setattr(store, "get_local_path", lambda key: None)
     trims: list[Blobs] = []
     monkeypatch.setattr(Blobs, "_trim_cache", lambda self: trims.append(self))
     for number in range(5):
