@@ -35,6 +35,9 @@ POINTS = {
     "job-done": "the result is whole, the worker has not heard of it",
     "snapshot-stored": "a snapshot is in the store, the job does not name it",
     "snapshot-registered": "a snapshot is the job's, older ones are still there",
+    "edit-prepared": "an edit's data is stored, nothing names it, and no task is learned again",
+    "edit-learned": "one task of an edit is learned again, nothing of it is stored",
+    "edit-finished": "all tasks of an edit are learned again, nothing of them is stored",
     "part-stored": "one part of a version is in the store, others are not",
     "publish-stored": "all parts are in the store, nothing names them",
     "publish-uncommitted": "everything is said in the publishing transaction, which is not "

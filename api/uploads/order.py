@@ -15,7 +15,7 @@ from api.uploads.upload import Upload
 from core.admission.admission import Admission
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy
-from core.edits.listing import read_former_names as read_former_names_of
+from core.edits.listing import read_former_names
 from core.errors import Invalid, InvalidRecipe, OnlyHeldOut
 from core.ingest.inspect import inspect_archive
 from core.ingest.layout import Reading
@@ -66,6 +66,7 @@ class Order:
     Attributes:
         override: recipe of the batch; None: the model's.
         is_here: True if it was uploaded in pieces before.
+        former_names: former class names of the model; `refuse_by_length` reads them.
     """
 
     request: BatchRequest
@@ -76,6 +77,7 @@ class Order:
     bell: Doorbell
     catalogue: Catalogue
     is_here: bool = False
+    former_names: dict[str, str | None] = field(default_factory=dict)
 
     def refuse_by_length(self, length: int | None) -> None:
         """Refuse a batch that may not be sent, by its declared length."""
@@ -84,14 +86,16 @@ class Order:
         takes_room = self.request.validate != "only" and not self.is_here
         room = settings.max_owner_bytes if takes_room else 0
         jobs = settings.max_open_jobs
-        submission.check_admission(
-            self.upload.db,
-            self.actor,
-            self.request.model,
+        about = self.upload.db, self.actor, self.request.model
+        has_former_names = submission.check_admission(
+            *about,
             max_open_jobs=jobs,
             max_bytes=room,
             length=length,
         )
+        # Few models have any, so that usually no statement is sent.
+        if has_former_names:
+            self.former_names.update(read_former_names(*about))
 
     async def build_submission(
         self, file: Received, repeat: idempotency.Request | None, whole: Whole | None = None
@@ -111,11 +115,11 @@ class Order:
         limits = Limits.from_settings(settings)
         # Read only if the archive needs it, and at most once.
         about = self.upload.db, self.actor, request.model
-        read_former_names = cache(partial(read_former_names_of, *about))
+        former_names = self.former_names
         read_known_classes = cache(
-            lambda: submission.read_known_classes(*about) | read_former_names().keys()
+            lambda: submission.read_known_classes(*about) | former_names.keys()
         )
-        reading = Reading(request.options, read_known_classes, former_names=read_former_names)
+        reading = Reading(request.options, read_known_classes, former_names=lambda: former_names)
         archive = file.path, file.kind, limits
         inspect_file = partial(inspect_archive, *archive, reading, request.duplicates_policy)
         try:

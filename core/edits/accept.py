@@ -399,8 +399,8 @@ def _resolve_patterns(
         ]
         if not matched:
             raise NotFound(
-                f"No learned image has a path like {remove.name!r}. GET "
-                f"/v1/models/{model}/tasks/N/images lists the paths of task N."
+                f"No learned image has a path like {remove.name!r}. The list of a task's images has "
+                f"their paths."
             )
         resolved += matched
         if len(resolved) > MAX_MATCHES:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
 from core.admission.admission import ANY, Admission, Work
@@ -24,7 +24,7 @@ from core.contract.responses.task import Accepted
 from core.database import job_log
 from core.database import jobs as job_rows
 from core.database.session import Database, build_clock_expression
-from core.database.tables import Job, Model, Task
+from core.database.tables import ClassAlias, Job, Model, Task
 from core.failpoints import hit_failpoint
 from core.ids import new_id
 from core.jobs import jobs
@@ -78,8 +78,10 @@ def check_admission(
     max_open_jobs: int,
     max_bytes: int,
     length: int | None,
-) -> None:
+) -> bool:
     """Check before a body is read that the model exists and its owner has room.
+
+    Return True if the model has former class names, which batches may still use.
 
     Args:
         max_open_jobs: jobs that the owner may have.
@@ -93,9 +95,12 @@ def check_admission(
     """
     open_jobs = quota.count_open_jobs(Model.owner_id).scalar_subquery()
     with db.read(one_statement=True) as session:
-        row, count = find_model_row(session, actor, model, select(Model, open_jobs))
+        has_former_names = exists().where(ClassAlias.model_id == Model.id)
+        query = select(Model, open_jobs, has_former_names)
+        row, count, has_names = find_model_row(session, actor, model, query)
     quota.require_job_room(count, max_open_jobs)
     quota.require_storage_room(db, row.owner_id, max_bytes, length)
+    return bool(has_names)
 
 
 def require_model(db: Database, actor: Actor, model: str) -> None:

@@ -255,7 +255,7 @@ def test_a_worker_whose_attempts_end_in_an_outage_claims_ever_more_rarely(
         def __init__(self, *_given: Any) -> None:
             self.outage = next(endings)
 
-        def run(self) -> None:
+        def run_to_end(self) -> None:
             return None
 
     monkeypatch.setattr(loop.claims, "claim_job", claim)

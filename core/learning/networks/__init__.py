@@ -28,12 +28,12 @@ __all__ = [
     "ImageSpec",
     "Network",
     "build_backbone",
-    "build_network",
     "build_empty_network",
-    "describe_expected_base",
-    "list_expected_tensors",
-    "get_architectures",
     "build_meta_backbone",
+    "build_network",
+    "describe_expected_base",
+    "get_architectures",
+    "list_expected_tensors",
     "parse_architecture",
 ]
 

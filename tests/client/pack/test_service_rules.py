@@ -166,6 +166,8 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
         alone = convert_to_parameters(str(error).partition(": ")[2])
         assert alone == whole or "there twice" in str(error) or "service would refuse" in str(error)
         return
+    if isinstance(whole, str) and "but no training images" in whole:
+        return  # only the service knows if the model waits for held-out images alone
     rows = batch._images.rows  # type: ignore[attr-defined]  # what the client believes
     believed = {to_nfc(row.name): (row.label, row.part == "test") for row in rows}
     assert believed == whole

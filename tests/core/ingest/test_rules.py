@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.ingest.layout import build_layout, build_stored_reading, parse_stored_reading
+from core.ingest.layout import Layout, build_layout, build_stored_reading, parse_stored_reading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions, RuleError
 from core.ingest.rules.options import read_options
@@ -402,7 +402,7 @@ def test_a_batch_that_was_accepted_before_is_read_by_its_job_as_its_submit_said(
     names: list[str], classes: dict[str, int]
 ) -> None:
     layout = build_layout(
-        names, Limits(), lambda _: b"{}", parse_stored_reading(None, list(classes))
+        names, Limits(), lambda _: b"{}", parse_stored_reading(None, list(classes), {})
     )
     assert layout.count_images()[0] == classes
 
@@ -411,13 +411,15 @@ def test_a_stored_reading_is_the_one_that_was_asked_for() -> None:
     options = ReadingOptions(
         "folders", True, 2, 0.5, "file", "kind", "list.csv", "{label}_{number}", "gbk"
     )
-    reading = parse_stored_reading(build_stored_reading(options, ["cat"]), ["dog"])
+    reading = parse_stored_reading(
+        build_stored_reading(options, Layout("folders", decided_by=["cat"])), ["dog"], {}
+    )
     assert (reading.options, list(reading.known_classes()), reading.is_old) == (
         options,
         ["cat"],
         False,
     )
-    assert build_stored_reading(ReadingOptions(), []) == {"options": {}, "known": []}
+    assert build_stored_reading(ReadingOptions(), Layout("folders")) == {"options": {}, "known": []}
 
 
 def test_a_folder_alone_is_not_said_to_have_others_beside() -> None:

@@ -143,7 +143,7 @@ def test_a_system_without_process_descriptors_ends_a_child_by_its_number(
     zygote: Zygote, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")
-    child = zygote.spawn(spec(("sleep", LIMIT_S)))
+    child = zygote.fork_child(spec(("sleep", LIMIT_S)))
     child.kill()
     read_all(child)
     assert child.finish() == -signal.SIGKILL

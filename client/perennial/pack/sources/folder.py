@@ -147,9 +147,13 @@ def plan_folder(
                 raise
             # Only the service knows if the model waits for held-out images alone.
             alone = replace(options, held_out_alone=True)
-            return plan_batch(
-                normalized, alone, read, lambda: known_classes, most_entries=MOST_ENTRIES
-            )
+            try:
+                return plan_batch(
+                    normalized, alone, read, lambda: known_classes, most_entries=MOST_ENTRIES
+                )
+            except RuleError:
+                # The folder is wrong in another way as well: the service would say the first.
+                raise error from None
     except RuleError as error:
         raise (Undecided if error.remedies else PackError)(f"{where}: {error}") from error
 
