@@ -138,8 +138,7 @@ def _retry_without_task(
         return queue_job_again(session, actor, model, job, max_open_jobs, now)
     if job.kind == Kind.EDIT:
         raise WrongState(
-            f"An edit is not retried, since the model may be another one by now. Send it again: POST "
-            f"/v1/models/{model.name}/edits.",
+            "An edit is not retried, since the model may have changed by now. Send it again.",
             extra={"state": str(job.state)},
         )
     raise WrongState(

@@ -61,7 +61,9 @@ COMMANDS = (
     "edits list birds", "edits show birds 1", "edits undo birds 1 --yes", "edits purge birds 1 --yes",
     "adopt birds base.safetensors --architecture resnet18 --classes classes.txt",
 )  # fmt: skip
-BODILESS = re.compile(r"(uploads|keys|bases|webhooks) (rm|revoke) |tasks delete-data |open$")
+BODILESS = re.compile(
+    r"(uploads|keys|bases|webhooks) (rm|revoke) |tasks delete-data |classes aliases \w+ --remove |open$"
+)
 """Commands that read no body of an answer, and so may end with 0."""
 WITHOUT_A_SERVICE = {"logout", "completion"}
 ENDLESS_BYTES = 16 * MIB

@@ -144,6 +144,6 @@ def test_a_system_without_process_descriptors_ends_a_child_by_its_number(
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")
     child = zygote.fork_child(spec(("sleep", LIMIT_S)))
-    child.kill()
+    child.kill_process()
     read_all(child)
-    assert child.finish() == -signal.SIGKILL
+    assert child.wait_for_end() == -signal.SIGKILL
