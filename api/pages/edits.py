@@ -326,15 +326,8 @@ async def submit_edit(
         limits = JobLimits(
             service.settings.max_open_jobs, Admission.from_settings(service.settings)
         )
-        edit, _ = accept.accept_edit(
-            service.load_resources(),
-            actor,
-            found["id"],
-            choice.build_operations(),
-            reason,
-            parent=shown,
-            limits=limits,
-        )
+        asked = accept.EditRequest(found["id"], choice.build_operations(), reason, shown)
+        edit, _ = accept.accept_edit(service.load_resources(), actor, asked, limits)
         return edit["job"]
 
     job = await to_thread.run_sync(accept_edit)

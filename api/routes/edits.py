@@ -13,6 +13,7 @@ from api.schemas.edits import EditIn, UndoIn
 from core.admission.admission import Admission, JobLimits
 from core.contract.edit import ClassAliasPage, EditOut, EditPage, EditPlanOut
 from core.edits import accept, listing, purge, undo
+from core.edits.accept import EditRequest
 from core.requests import idempotency
 
 router = make_router("edits")
@@ -49,16 +50,8 @@ def submit_edit(
         mark = idempotency.digest_request_parts(model, body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models/{model}/edits", key, mark)
     limits = JobLimits(service.settings.max_open_jobs, Admission.from_settings(service.settings))
-    edit, is_replay = accept.accept_edit(
-        resources,
-        actor,
-        model,
-        body.operations,
-        body.reason,
-        parent=body.parent,
-        limits=limits,
-        repeat=repeat,
-    )
+    request = EditRequest(model, body.operations, body.reason, body.parent, repeat)
+    edit, is_replay = accept.accept_edit(resources, actor, request, limits)
     if not is_replay:
         service.bell.notify_workers(edit["job"])
     location = {"Location": f"/v1/models/{model}/edits/{edit['number']}"}

@@ -44,7 +44,7 @@ class EditedCell(Document):
 
 
 class Journal(Document):
-    """What an edit changed in the rows of its model, so that it can be undone.
+    """Changes that an edit made to the rows of its model, from which it can be undone.
 
     Attributes:
         before, after: the edited tasks.
@@ -91,7 +91,7 @@ class EditedImages(TypedDict):
 
 
 class EditPlanOut(TypedDict):
-    """What an edit would do.
+    """Changes that an edit would make.
 
     - `parent`: version that the edit would start from; send it along, and numbers of images cannot
       mean others.

@@ -75,22 +75,28 @@ def plan_edit(
         return _build_plan(checked, resolved)
 
 
-def accept_edit(
-    resources: Resources,
-    actor: Actor,
-    model: str,
-    operations: Sequence[Operation],
-    reason: str | None,
-    *,
-    parent: int | None = None,
-    limits: JobLimits = NO_LIMITS,
-    repeat: idempotency.Request | None = None,
-) -> tuple[EditOut, bool]:
-    """Queue a job that makes a new version by the operations.
+@dataclass(frozen=True)
+class EditRequest:
+    """A request for an edit.
 
-    Args:
+    Attributes:
+        model: id or name.
+        reason: reason given by a person.
         parent: version that the numbers of images refer to; None: the newest one.
         repeat: idempotency key, if the request has one.
+    """
+
+    model: str
+    operations: Sequence[Operation]
+    reason: str | None = None
+    parent: int | None = None
+    repeat: idempotency.Request | None = None
+
+
+def accept_edit(
+    resources: Resources, actor: Actor, request: EditRequest, limits: JobLimits = NO_LIMITS
+) -> tuple[EditOut, bool]:
+    """Queue a job that makes a new version by the requested operations.
 
     Returns:
         The edit, and True if this repeats the response to an earlier request.
@@ -103,12 +109,13 @@ def accept_edit(
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
         TooManyRequests: the owner has no room for another open job.
     """
+    model, repeat, parent = request.model, request.repeat, request.parent
     with resources.db.read() as session:
         # Before patterns are resolved: the first request may have removed what they match.
         replay = idempotency.find_replay(session, actor, repeat)
     if replay is not None:
         return cast(EditOut, replay.body), True
-    resolved = _resolve_patterns(resources, actor, model, operations)
+    resolved = _resolve_patterns(resources, actor, model, request.operations)
     with resources.db.write() as session:
         row = find_model(session, actor, model, lock=True)
         replay = idempotency.find_replay(session, actor, repeat)
@@ -133,7 +140,7 @@ def accept_edit(
             way=checked.way,
             tasks=checked.tasks,
             parent=checked.head.number,
-            reason=reason,
+            reason=request.reason,
             version=None,
             journal=None,
             undo_until=None,
@@ -147,7 +154,7 @@ def accept_edit(
             "edit": edit.number,
             "operations": len(resolved),
             "tasks": checked.tasks,
-            "reason": reason,
+            "reason": request.reason,
         }
         record_action(session, actor, Entry("edit.create", edit.id, data, model=row.id), now)
         session.flush()

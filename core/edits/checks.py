@@ -39,7 +39,7 @@ class TaughtTask:
 
 @dataclass(frozen=True)
 class Changes:
-    """What an edit changes.
+    """Changes that the operations of an edit make.
 
     Attributes:
         classes: former class → its new name; None: it is dropped.

@@ -1,4 +1,4 @@
-"""What older versions still hold of images that an edit removed, and its deletion.
+"""Deletion of everything that older versions still hold of images that an edit removed.
 
 An edit makes a version without the images, and older versions stay as they are: they may have
 features of the images, or the images themselves in a replay buffer. Neither is needed to predict.

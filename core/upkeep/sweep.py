@@ -53,7 +53,7 @@ _BATCH = 200
 
 
 class Extent(NamedTuple):
-    """How far a sweep goes.
+    """Extent of a sweep.
 
     Attributes:
         grace_days: age in days at which an object without a row (blob, archive, piece of an upload)
