@@ -83,7 +83,7 @@ class Point:
 
 
 def read_version(path: Path) -> Version:
-    """Read a downloaded zip, or a base as a version without classes.
+    """Read a version from a downloaded zip; a base (safetensors) is a version without classes.
 
     Raises:
         ValueError: the file is neither.

@@ -29,7 +29,7 @@ class PredictLimits:
         """
 
     async def take_request(self, key_id: str) -> None:
-        """Count a request and its first image.
+        """Charge one request and one image to a key's limits.
 
         Raises:
             TooManyRequests: the key has used up its limit; `retry_after_s` says when it may retry.

@@ -69,7 +69,7 @@ def find_connection(
         profile_name is not None and stored is None and not (url and key)
     ):  # with URL and key given, no profile is needed
         raise ConfigError(
-            f"There is no profile {name!r} in {find_config_file()}: make it with `perennial login "
+            f"There is no profile {name!r} in {get_config_path()}: make it with `perennial login "
             f"--profile {name}`."
         )
     stored = stored or {}
@@ -130,7 +130,7 @@ def is_local(url: str) -> bool:
     return urlsplit(url).hostname in LOOPBACK
 
 
-def find_config_file() -> Path:
+def get_config_path() -> Path:
     """Return the path of the file with the profiles."""
     import platformdirs
 
@@ -144,7 +144,7 @@ def read_profiles() -> dict[str, dict[str, str]]:
     Raises:
         ConfigError: the file cannot be read.
     """
-    file = find_config_file()
+    file = get_config_path()
     try:
         with file.open("rb") as opened:
             document = tomllib.load(opened)
@@ -169,7 +169,7 @@ def store_profile(profile: str, url: str, key: str) -> str:
     _write_profiles(
         {**read_profiles(), profile: {"url": url, "key": IN_KEYRING if in_keyring else key}}
     )
-    return "the system's keyring" if in_keyring else str(find_config_file())
+    return "the system's keyring" if in_keyring else str(get_config_path())
 
 
 def remove_profile(profile: str) -> bool:
@@ -185,7 +185,7 @@ def remove_profile(profile: str) -> bool:
 
 def _write_profiles(tables: dict[str, dict[str, str]]) -> None:
     """Write the profiles atomically, readable only by their owner (0600)."""
-    file = find_config_file()
+    file = get_config_path()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     toml_lines = []
     for name, table in tables.items():

@@ -92,5 +92,5 @@ class PretrainedTable(TypedDict):
 
 
 def build_pretrained(name: str, row: PretrainedRow) -> Pretrained:
-    """Return the weights of a row with their name."""
+    """Describe pretrained weights by their name and their row of the catalogue."""
     return Pretrained(name=name, **row)

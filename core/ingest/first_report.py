@@ -9,7 +9,7 @@ NAMES_AND_SIZES: Literal["names and sizes"] = "names and sizes"
 IMAGES: Literal["images"] = "images"
 
 
-def build_first_report(
+def build_report_before_decoding(
     ignored: int,
     ignored_files: Sequence[FileReason],
     notes: Sequence[str],

@@ -20,7 +20,7 @@ from core.ingest.decoding.decoder import (
 )
 from core.ingest.decoding.pool import DEADLY, IMAGE_CPU_S
 from core.ingest.findings import equal_images
-from core.ingest.first_report import IMAGES, build_first_report
+from core.ingest.first_report import IMAGES, build_report_before_decoding
 from core.ingest.layout import Layout
 from core.ingest.limits import BAD_SHARE, REPORT_ROWS
 from core.ingest.names import quote_name
@@ -156,7 +156,7 @@ def _build_report(
     rejected: list[FileReason], count: int, layout: Layout, notes: Sequence[str]
 ) -> BatchReport:
     return {
-        **build_first_report(
+        **build_report_before_decoding(
             layout.ignored,
             layout.ignored_files,
             notes,

@@ -182,7 +182,7 @@ def describe_key_binding(row: PredictKey, model: str, now: float) -> KeyBound:
     }
 
 
-def move_keys_to_model(session: Session, goes: Model, comes: Model) -> None:
+def move_predict_keys(session: Session, goes: Model, comes: Model) -> None:
     """Move the keys of a model to the model that takes over its name, so that pages keep working.
 
     Args:

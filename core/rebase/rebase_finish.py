@@ -18,7 +18,7 @@ from core.database import owner_events
 from core.database.session import Database
 from core.database.tables import Model
 from core.errors import WrongState
-from core.keys.predict_keys import move_keys_to_model
+from core.keys.predict_keys import move_predict_keys
 from core.lineage.lineage import PRODUCTION
 from core.models.new_model import require_free_name
 from core.rebase.rebase import free_name
@@ -166,7 +166,7 @@ def _swap_names(
         require_free_name(session, comes.owner_id, name)
     comes.name = name
     if goes.deleted_at is None:
-        move_keys_to_model(session, goes, comes)
+        move_predict_keys(session, goes, comes)
     new.rebased_at = None if is_back else now
     session.flush()
     plan = make_rebase_plan(session, old, new)

@@ -187,7 +187,7 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> Plan:
             _build_measured(old, old_version, task, cells[0]),
             None if twin is None else _build_measured(new, new_version, twin, cells[1]),
         )
-        one = _plan_task(rebase, task, twin, measured, first.get(task.sha256))
+        one = _describe_task_state(rebase, task, twin, measured, first.get(task.sha256))
         # An archive that was sent twice has the same images, which count once.
         first.setdefault(task.sha256, task.number)
         planned.append(one)
@@ -256,7 +256,7 @@ def _build_measured(
     )
 
 
-def _plan_task(
+def _describe_task_state(
     rebase: _Rebase,
     task: Task,
     twin: Task | None,
@@ -361,7 +361,7 @@ def _has_held_out(task: Task, old: Measured | None) -> bool:
 
 
 def _is_measured(task: Task, measured: tuple[Measured | None, Measured | None]) -> bool:
-    """Return True if nothing prevents the move: the same images are counted, or there are none."""
+    """Return True if both models counted the same held-out images of a task, or it has none."""
     old, new = measured
     if not _has_held_out(task, old):
         return True

@@ -11,7 +11,7 @@ from typing import Any
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.contract.responses.model_change import AskedImage
-from core.recipe.pretrained import find_named_weights, get_normalisation, get_training_images
+from core.recipe.pretrained import find_named_weights, get_normalisation, get_training_image_format
 
 IMAGE: ImageOut = {"size": 32, "channels": 3}
 
@@ -42,7 +42,7 @@ def resolve_images(
         Invalid: the architecture names weights that do not exist.
     """
     weights = find_named_weights(catalogue, architecture)
-    image: ImageOut = {**IMAGE} if weights is None else get_training_images(weights)
+    image: ImageOut = {**IMAGE} if weights is None else get_training_image_format(weights)
     # 0 stands for a value that the request leaves open (`core.bases.bases`).
     image["size"] = asked.get("size") or image["size"]
     image["channels"] = asked.get("channels") or image["channels"]

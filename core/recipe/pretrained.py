@@ -42,7 +42,7 @@ def find_named_weights(catalogue: Catalogue, architecture: Any) -> Pretrained | 
     )
 
 
-def get_training_images(weights: Pretrained) -> ImageOut:
+def get_training_image_format(weights: Pretrained) -> ImageOut:
     """Return the images that the weights were trained on."""
     return {
         "size": weights.size,

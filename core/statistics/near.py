@@ -276,7 +276,7 @@ def _visit_pairs(
     Returns:
         True if no pair was missed.
     """
-    iter_pairs = _iter_within if left.all() and right.all() else _iter_across
+    iter_pairs = _iterate_pairs_within if left.all() and right.all() else _iterate_pairs_across
     complete = True
     for key in _iter_band_keys(hashes):
         # A pair with several bands in common comes up once for each of them.
@@ -297,7 +297,7 @@ _Pairs = Iterator[tuple[Rows, Rows] | None]
 """Pairs of rows to compare, some at a time; None, at the end, where `COMPARISONS` cuts them off."""
 
 
-def _iter_within(key: Rows, *_: npt.NDArray[np.bool_]) -> _Pairs:
+def _iterate_pairs_within(key: Rows, *_: npt.NDArray[np.bool_]) -> _Pairs:
     """Pair each row with all rows of its key: [N] keys of one band."""
     window = max(1, COMPARISONS // (BANDS * max(1, len(key))))
     order = np.argsort(key, kind="stable")
@@ -315,7 +315,9 @@ def _iter_within(key: Rows, *_: npt.NDArray[np.bool_]) -> _Pairs:
         yield order[same], order[same + step]
 
 
-def _iter_across(key: Rows, left: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]) -> _Pairs:
+def _iterate_pairs_across(
+    key: Rows, left: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]
+) -> _Pairs:
     """Pair each row of `left` with the rows of `right` that have its key."""
     sizes = [np.bincount(key[side], minlength=1 << BAND_BITS) for side in (left, right)]
     # A small batch shares few keys with a large past; only rows with a shared key are looked at.

@@ -85,7 +85,9 @@ class Past:
 
 
 def read_model_past(session: Session, actor: Actor, model: str, sent: repeats.Sent) -> Past:
-    """Read a model and its past in two statements, since every submission of a batch does so.
+    """Read a model with its latest version, last open job, and the tasks that matter for a batch.
+
+    Every submission calls this, so it sends only two statements.
 
     Args:
         model: id or name.

@@ -22,7 +22,7 @@ from core.database.states import State
 from core.database.tables import Job, Model, Task
 from core.errors import LabelsInvalid
 from core.ingest.findings.batch_data import measure_balance
-from core.ingest.first_report import NAMES_AND_SIZES, build_first_report
+from core.ingest.first_report import NAMES_AND_SIZES, build_report_before_decoding
 from core.ingest.inspect import Directory
 from core.ingest.names import quote_name
 from core.tasks.class_names import Compared, compare_names
@@ -92,7 +92,7 @@ def build_report(
         "classes": classes,
         "data": measure_balance(sizes),
         "reading": directory.reading,
-        **build_first_report(
+        **build_report_before_decoding(
             directory.ignored,
             directory.ignored_files,
             directory.notes,

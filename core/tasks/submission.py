@@ -219,7 +219,7 @@ class Submission:
         session: Session,
         locked: LockedModel,
     ) -> Done[Accepted]:
-        """Add the task and its job, or respond to a batch that repeats a task by now."""
+        """Add the task and its job; for an equal batch that came meanwhile, respond as to a repeat."""
         model, now = locked.model, locked.now
         unchanged = read_model_columns(model) == there.row
         # Tasks are added under the lock of their model, and `next_task` rises with each: if it has

@@ -134,13 +134,13 @@ def _mark_deleted(
     record_action(session, actor, Entry("task.delete-data", task.id, data, model=row.id), now)
     digests = {d for d in task.digests if d}
     digests |= retention.forget_edited_parts(session, EditedPart.task_id == task.id)
-    digests |= _delete_features(session, row.id, number, now) | forget_totals(row)
+    digests |= _mark_features_deleted(session, row.id, number, now) | forget_totals(row)
     digests |= set(answers.remove_predictions(session, row.id, number))
     stored_bytes.mark_measurement_outdated(session, row.owner_id)
     return archives, sorted(digests)
 
 
-def _delete_features(session: Session, model: str, number: int, now: float) -> set[str]:
+def _mark_features_deleted(session: Session, model: str, number: int, now: float) -> set[str]:
     """Mark the features of a task's images as deleted in every version that has them.
 
     Return their digests.

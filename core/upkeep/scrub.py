@@ -205,7 +205,7 @@ class Scrubber:
             # Downloads made from it are forgotten with the mark, and rebuilt once it is sound.
             forgotten = damage.mark_damaged(session, named.key, kind, tag, self._db.now(session))
         if forgotten:
-            self._drop_blobs(forgotten)
+            self._delete_unused_blobs(forgotten)
             self._remove_unneeded(named.key)
 
     def _inspect_object(self, named: _Named) -> tuple[damage.Kind | None, str]:
@@ -231,12 +231,12 @@ class Scrubber:
     def _remove_unneeded(self, key: str) -> None:
         """Remove a damaged blob without a row, and the mark of an object that no row refers to."""
         if key.startswith(_BLOBS):
-            self._drop_blobs([key.rpartition("/")[2]])
+            self._delete_unused_blobs([key.rpartition("/")[2]])
         with self._db.write() as session:
             if _find_named_object(session, key) is None:
                 damage.clear_damage_marks(session, [key])
 
-    def _drop_blobs(self, digests: list[str]) -> None:
+    def _delete_unused_blobs(self, digests: list[str]) -> None:
         retention.delete_unused_blobs(
             self._db, Blobs(self._store, self._settings.make_folder("cache")), digests
         )

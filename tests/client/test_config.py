@@ -43,7 +43,7 @@ def test_the_key_of_a_service_beside_is_found_for_local_addresses_alone(tmp_path
 
 def test_the_file_is_its_owners_alone(home: Path) -> None:
     config.store_profile("default", "https://stored.example", 'with "quotes" and \\')
-    file = config.find_config_file()
+    file = config.get_config_path()
     assert home in file.parents
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert config.find_connection().key == 'with "quotes" and \\'

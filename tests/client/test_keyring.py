@@ -59,7 +59,7 @@ def keyring(monkeypatch: pytest.MonkeyPatch) -> Keyring:
 def test_a_key_is_kept_in_the_keyring_and_not_in_the_file(keyring: Keyring) -> None:
     assert config.store_profile("team", URL, "pk_secret") == "the system's keyring"
     assert keyring.kept == {("perennial", "team"): "pk_secret"}
-    assert "pk_secret" not in config.find_config_file().read_text()
+    assert "pk_secret" not in config.get_config_path().read_text()
     found = config.find_connection(profile="team")
     assert (found.url, found.key, found.source) == (URL, "pk_secret", "profile team")
 
@@ -72,7 +72,7 @@ def test_a_profile_that_is_forgotten_leaves_no_key_in_the_keyring(keyring: Keyri
 
 def test_without_a_keyring_on_the_machine_the_file_has_the_key(keyring: Keyring) -> None:
     keyring.is_there = False
-    assert config.store_profile("team", URL, "pk_secret") == str(config.find_config_file())
+    assert config.store_profile("team", URL, "pk_secret") == str(config.get_config_path())
     assert config.find_connection(profile="team").key == "pk_secret"
 
 

@@ -50,7 +50,7 @@ class Today:
         )
 
     def run_logistic(self) -> Outcome:
-        """Fit a logistic regression to the same features."""
+        """Fit a logistic regression to the frozen features of all batches."""
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
@@ -79,7 +79,9 @@ class Today:
                 f"finetune: batch {number + 1} of {len(self.data.batches)} learned in "
                 f"{seconds:.0f} s"
             )
-        return self._measure_outcome("finetune", network, seconds + self._measure_decoding(LAST), 0)
+        return self._measure_outcome(
+            "finetune", network, seconds + self._estimate_decoding_seconds(LAST), 0
+        )
 
     def run_full(self) -> Outcome:
         """Train the network from the base on all batches.
@@ -97,7 +99,7 @@ class Today:
         self.say(f"full: all batches learned in {seconds:.0f} s")
         images_kept = len(self.data.images_of(slice(None, -1)))
         return self._measure_outcome(
-            "full", network, seconds + self._measure_decoding(ALL), images_kept
+            "full", network, seconds + self._estimate_decoding_seconds(ALL), images_kept
         )
 
     def _fit_classifier(self, row: str, classifier: Any) -> Outcome:
@@ -108,7 +110,7 @@ class Today:
         self.say(f"{row}: fitted to {len(features)} features in {fit:.1f} s")
         predicted_labels = np.asarray(classifier.predict(self._held_out_features), np.int64)
         right = count_right(self.data.classes, predicted_labels, self.data.held_out.labels)
-        return Outcome(row, right, self._measure_decoding(LAST) + of_last + fit, 0)
+        return Outcome(row, right, self._estimate_decoding_seconds(LAST) + of_last + fit, 0)
 
     @cached_property
     def _features(self) -> tuple[Features, float]:
@@ -144,7 +146,7 @@ class Today:
         generator = torch.Generator().manual_seed(self.seed + task)
         network.add_task_classes(task + 1, classes, "default", generator)
 
-    def _measure_decoding(self, batches: slice) -> float:
+    def _estimate_decoding_seconds(self, batches: slice) -> float:
         # All images were decoded beforehand; an update on its own would have to decode these.
         return self.data.decode_s * len(self.data.images_of(batches))
 

@@ -153,10 +153,10 @@ class Attempt:
                 except PutOff as later:
                     self._put_off(later)
                 except Unavailable as error:
-                    self._give_back("outage", str(error))
+                    self._give_back_job("outage", str(error))
                 # The zygote is the worker's own, so its death is no strike of the job.
                 except ZygoteDied as error:
-                    self._give_back("zygote", str(error))
+                    self._give_back_job("zygote", str(error))
                 # This counts: damage stays, and the job would be claimed again and again.
                 except StoreCorrupt as error:
                     self._requeue_attempt(error.code, error.detail, counts=True)
@@ -170,13 +170,13 @@ class Attempt:
                 except OSError as error:
                     # A full disk is not the job's fault, and another worker may have room.
                     if disk.is_disk_full_error(error):
-                        self._give_back("disk", f"The worker's disk is full: {error}")
+                        self._give_back_job("disk", f"The worker's disk is full: {error}")
                         return
                     log.exception("attempt failed")
                     self._requeue_attempt("disk", f"{type(error).__name__}: {error}", counts=True)
                 except Exception as error:
                     if is_outage(error):
-                        self._give_back("outage", "The database did not answer.")
+                        self._give_back_job("outage", "The database did not answer.")
                         return
                     log.exception("attempt failed")
                     detail = f"{type(error).__name__}: {error}"
@@ -318,7 +318,7 @@ class Attempt:
         elif error.kind in FATAL:
             self._fail_attempt(error.kind, error.message)
         elif error.kind == "disk":
-            self._give_back("disk", f"The worker's disk is full: {error.message}")
+            self._give_back_job("disk", f"The worker's disk is full: {error.message}")
         elif error.kind == "device":
             self._conclude_device_error(error)
         else:
@@ -328,7 +328,7 @@ class Attempt:
         """Record the end after a device error: no strike if the device is lost, else the job is at
         fault."""
         if self._tools.is_device_lost(error.message):
-            self._give_back("device", f"The worker's device cannot be used: {error.message}")
+            self._give_back_job("device", f"The worker's device cannot be used: {error.message}")
             return
         reason = f"The job made an error on the device, which works for others: {error.message}"
         self._requeue_attempt("device", reason, counts=True)
@@ -432,7 +432,7 @@ class Attempt:
         log.info("put off", reason=reason, state=str(state))
         _count_end("put off")
 
-    def _give_back(self, cause: str, error: str) -> None:
+    def _give_back_job(self, cause: str, error: str) -> None:
         """Give the job back after an outage: no strike."""
         self.outage = True
         self._requeue_attempt(cause, error, counts=False)

@@ -165,7 +165,7 @@ def _read_size_and_digest(hub: GuardedHub, path_at_hub: str, file: str) -> tuple
 
 
 def _fetch_bytes(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
-    """Append to the file until it has `size` bytes."""
+    """Download the rest of a file, resuming after interruptions, until it has `size` bytes."""
     idle = 0
     while (received := os.fstat(fd).st_size) != size:
         if received > size:

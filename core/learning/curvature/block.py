@@ -34,7 +34,7 @@ class Block(ABC):
         """Return the number of columns w of a displacement [o, w] with o = `outputs` rows."""
 
     @abstractmethod
-    def multiply_displacement(self, d: Tensor) -> Tensor:
+    def multiply_by_curvature(self, d: Tensor) -> Tensor:
         """Return the product H d [o, w] for d [o, w]."""
 
     @abstractmethod
@@ -52,7 +52,7 @@ class Block(ABC):
         """
         return self
 
-    def grow_to_rows(self, outputs: int) -> Block:
+    def pad_to_outputs(self, outputs: int) -> Block:
         """Return the block of a layer that has grown to `outputs` rows; new rows have no curvature.
 
         Raises ValueError for fewer rows than the block has, or a kind of block that cannot grow.
@@ -123,11 +123,11 @@ class Diagonal(Block):
         """Return the number of columns w of a displacement, that of `values`."""
         return self.values.shape[1]
 
-    def multiply_displacement(self, d: Tensor) -> Tensor:
+    def multiply_by_curvature(self, d: Tensor) -> Tensor:
         """Return the product H d = values ∘ d."""
         return self.values * d
 
-    def grow_to_rows(self, outputs: int) -> Block:
+    def pad_to_outputs(self, outputs: int) -> Block:
         """Return the block with zeros for the new rows."""
         return Diagonal(_pad_zeros(self.values, outputs, rows_only=True))
 
@@ -153,12 +153,12 @@ class Kfac(Block):
         """Return the number of columns w of a displacement, the size of A."""
         return self.a.size
 
-    def multiply_displacement(self, d: Tensor) -> Tensor:
+    def multiply_by_curvature(self, d: Tensor) -> Tensor:
         """Return the product H d = G d A."""
         # One side at a time: the Kronecker product itself would have (o w)² entries.
         return self.a.multiply_rows(self.g.multiply_rows(d.T).T)
 
-    def grow_to_rows(self, outputs: int) -> Block:
+    def pad_to_outputs(self, outputs: int) -> Block:
         """Return the block with zeros in G for the new rows."""
         return (
             self
@@ -201,13 +201,13 @@ class TKfac(Block):
         """Return the number of columns w of a displacement, the size of P."""
         return self.p.size
 
-    def multiply_displacement(self, d: Tensor) -> Tensor:
+    def multiply_by_curvature(self, d: Tensor) -> Tensor:
         """Return the product H d = Q d P / δ."""
         # Divided between the two products: both factors have the size of δ, and their product could
         # overflow.
         return self.p.multiply_rows(self.q.multiply_rows(d.T).T / self._divisor)
 
-    def grow_to_rows(self, outputs: int) -> Block:
+    def pad_to_outputs(self, outputs: int) -> Block:
         """Return the block with zeros in Q for the new rows."""
         if outputs == self.q.size:
             return self
@@ -246,7 +246,7 @@ class Exact(Block):
         """Return the number of columns w of a displacement: the matrix's size over its rows."""
         return self.matrix.shape[0] // outputs
 
-    def multiply_displacement(self, d: Tensor) -> Tensor:
+    def multiply_by_curvature(self, d: Tensor) -> Tensor:
         """Return the product H d: the matrix times vec(d), in the shape of d."""
         return (self.matrix @ d.flatten()).view_as(d)
 
@@ -269,7 +269,7 @@ class Gram(Block):
         """Return the number of columns w of a displacement, the size of A."""
         return self.a.size
 
-    def multiply_displacement(self, d: Tensor) -> Tensor:
+    def multiply_by_curvature(self, d: Tensor) -> Tensor:
         """Return the product H d = d A."""
         return self.a.multiply_rows(d)
 
@@ -301,11 +301,11 @@ class Channels(Block):
         """Return the number of columns w of a displacement, that of the blocks."""
         return self.blocks.shape[2]
 
-    def multiply_displacement(self, d: Tensor) -> Tensor:
+    def multiply_by_curvature(self, d: Tensor) -> Tensor:
         """Return the product H d: each output's block times its row of d."""
         return (self.blocks @ d[:, :, None]).squeeze(2)
 
-    def grow_to_rows(self, outputs: int) -> Block:
+    def pad_to_outputs(self, outputs: int) -> Block:
         """Return the block with zeros for the new rows."""
         return Channels(_pad_zeros(self.blocks, outputs, rows_only=True))
 

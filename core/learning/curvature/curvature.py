@@ -51,7 +51,7 @@ class Curvature:
             d = _join_displacement(layer, block, of_weight, of_bias)
             # TF32 would round a penalty to ten bits, and the forecast of a loss with it.
             with use_full_precision(d.device):
-                r = block.multiply_displacement(d).to(d.dtype)
+                r = block.multiply_by_curvature(d).to(d.dtype)
             # The value costs nothing beside its gradient H d.
             values.append((d * r).sum() / 2)
             columns = of_weight.numel() // of_weight.shape[0]

@@ -64,10 +64,10 @@ class Factor(ABC):
         """
         if other.size != self.size:
             raise ValueError(f"factors of sizes {self.size} and {other.size} cannot be merged")
-        return self._merge_in_tier(other, share)
+        return self._average_in_tier(other, share)
 
     @abstractmethod
-    def _merge_in_tier(self, other: Factor, share: float) -> Factor: ...
+    def _average_in_tier(self, other: Factor, share: float) -> Factor: ...
 
     def trace(self) -> Tensor:
         """Return the trace of F, 0-dim."""
@@ -114,7 +114,7 @@ class Dense(Factor):
         triangle = self.matrix.masked_select(_make_upper_mask(self.matrix))
         return {"triangle": triangle.bfloat16() if self.tier == "packed bf16" else triangle}
 
-    def _merge_in_tier(self, other: Factor, share: float) -> Factor:
+    def _average_in_tier(self, other: Factor, share: float) -> Factor:
         return make_dense(
             torch.lerp(self.matrix, other.to_dense().to(self.matrix), share), self.tier
         )
@@ -162,7 +162,7 @@ class LowRank(Factor):
         """Return the stored tensors: vectors, values and the remainder."""
         return {"vectors": self.vectors, "values": self.values, "rest": self.remainder}
 
-    def _merge_in_tier(self, other: Factor, share: float) -> Factor:
+    def _average_in_tier(self, other: Factor, share: float) -> Factor:
         """Merge by the leading directions of both roots side by side.
 
         The part of the diagonal that they do not cover goes into `remainder`.
@@ -234,7 +234,7 @@ class Uncorrelated(Factor):
         tensors = {"channels": self.channels, "kernel": torch.tensor(self.kernel)}
         return tensors if self.corner is None else tensors | {"corner": self.corner}
 
-    def _merge_in_tier(self, other: Factor, share: float) -> Factor:
+    def _average_in_tier(self, other: Factor, share: float) -> Factor:
         addend = (
             other
             if isinstance(other, Uncorrelated)

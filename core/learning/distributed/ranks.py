@@ -113,7 +113,7 @@ class SharedControl:
         self.pending = False
 
     def take_request(self) -> ControlRequest | None:
-        """Return the request of the last step, and clear it."""
+        """Return the control request that rank 0 sent with the last step, and clear it."""
         request, self._asked, self.pending = self._asked, None, False
         return request
 

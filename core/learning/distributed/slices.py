@@ -44,7 +44,7 @@ class Slice:
         """Weight of the slice's loss: the share n_s/n of the batch's images."""
         return self.count_rows(self.images) / self.images
 
-    def compute_mean_factor(self, taken: int, count: int) -> float:
+    def compute_mean_correction(self, taken: int, count: int) -> float:
         """Return the factor for a mean over `taken` of `count` things.
 
         Multiplied by `weight`, it makes `taken` / `count`.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from core.learning.memory.replay import compute_item_logits, compute_items_cross_entropy
+from core.learning.memory.replay import compute_items_cross_entropy, compute_logits_by_head
 from core.learning.memory.reservoir import Items
 from core.learning.methods.method import Method
 from core.learning.training.context import Context
@@ -42,7 +42,7 @@ def compute_memory_gradient(
         for start in range(0, n, size):
             part = slice(start, min(n, start + size))
             with ctx.use_mixed_precision():
-                groups = compute_item_logits(
+                groups = compute_logits_by_head(
                     method, ctx, ctx.make_replay_inputs(items.images[part]), items.tasks[part]
                 )
                 # Weighted, so that the parts add up to the mean over all items.

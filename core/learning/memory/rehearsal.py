@@ -16,7 +16,7 @@ from core.learning.networks import Network
 from core.learning.training.context import Batch, Context
 
 
-def compute_unit_features(network: Network, x: Tensor) -> Tensor:
+def compute_normalised_features(network: Network, x: Tensor) -> Tensor:
     """Return the network's features float32 [B, D], each normalised to length one."""
     return functional.normalize(network.features(x).float())
 
@@ -102,7 +102,7 @@ def _read_batches(
     # Functions instead of batches, which would keep their inputs in memory.
     raw: list[Callable[[Tensor], Tensor]] = []
     for batch in batches:
-        features.append(compute_unit_features(network, batch.x))
+        features.append(compute_normalised_features(network, batch.x))
         labels.append(batch.y)
         raw.append(batch.raw)
     size = len(labels[0])

@@ -56,7 +56,7 @@ def make_replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:
     return ctx.make_replay_inputs(ctx.augment(items.images, None, table))
 
 
-def compute_item_logits(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> Groups:
+def compute_logits_by_head(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> Groups:
     """Return logits of items x [B, C, S, S] by head, for their tasks int64 [B] on the CPU."""
     return compute_joint_logits(method, ctx, [(x, tasks)])[0]
 

@@ -31,7 +31,7 @@ class ParallelNetwork(GrowingNetwork):
         return {"family": self.family, "experts": len(self.experts)}
 
     def make_expert(self, size: int) -> nn.Module:
-        """Return another backbone as the next expert."""
+        """Return a copy of the backbone as the next expert; its weights are set afterwards."""
         # A copy has the architecture; its weights are replaced by `init_expert` or a load.
         return copy.deepcopy(self.backbone)
 

@@ -17,7 +17,7 @@ Rule = Callable[[str, nn.Module, torch.Generator], bool]
 
 
 def fill_weights(root: nn.Module, rule: Rule, generator: torch.Generator) -> None:
-    """Fill every parameter and buffer of a materialised module tree.
+    """Initialise every parameter and buffer of a module and of the modules inside it.
 
     `rule(name, module, generator)` fills a module's own tensors and returns false for a module that
     it does not support. Norm layers are handled here (scale 1, shift 0, running statistics 0 and

@@ -177,7 +177,7 @@ def _build_messages(
 
 
 def main(limits: Limits) -> None:
-    """Limit this process, and serve."""
+    """Limit the memory and CPU time of this process, then serve decoding requests."""
     import numpy as np  # noqa: F401 - loaded before memory is limited
 
     sink = os.fdopen(os.dup(1), "wb")

@@ -30,7 +30,7 @@ from core.export.image_reader import build_reader_files
 from core.ingest import image_file
 from core.ingest.dataset import open_dataset
 from core.ingest.decoding.resizing import FIRST, LATEST, Resizing
-from core.ingest.first_report import build_first_report
+from core.ingest.first_report import build_report_before_decoding
 from core.ingest.ingest import IngestOptions, Monitor, ingest_archive
 from core.ingest.limits import Limits
 from core.learning.catalogue import build_catalogue
@@ -72,7 +72,7 @@ def test_a_check_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Pa
     data = archive.read_bytes()
     store.put_bytes("archives/one", data)
     model = Model(id="mdl_one", image=IMAGE, scenario="class", base="random")
-    report = build_first_report(0, [], [], "keep")
+    report = build_report_before_decoding(0, [], [], "keep")
     batch = Archive("archives/one", hashlib.sha256(data).hexdigest(), "zip", report)
     folder = tmp_path / "made"
     database: Any = None  # it is asked only about damage

@@ -139,18 +139,18 @@ class _Finder:
         self._is_done = self._in_dates = False
 
     def find_class_level(self, rows: Rows) -> None:
-        rows = self._pass_wrapping(rows, may_have_parts=True)
+        rows = self._skip_wrapper_folders(rows, may_have_parts=True)
         parts = (
             {}
             if self._is_done
             else part_rules.find_folder_parts((names for names, _ in rows), self._held_out_alone)
         )
         if parts:
-            rows = self._pass_wrapping(self._pass_parts(rows, parts), may_have_parts=False)
+            rows = self._skip_wrapper_folders(self._pass_parts(rows, parts), may_have_parts=False)
         while not self._is_done and rows:
             rows = self._go_on(rows)
 
-    def _pass_wrapping(self, rows: Rows, may_have_parts: bool) -> Rows:
+    def _skip_wrapper_folders(self, rows: Rows, may_have_parts: bool) -> Rows:
         """Pass a chain of single folders.
 
         Images beside a class folder do not end the chain if a container holds both.
@@ -264,7 +264,7 @@ class _Finder:
                 f"{subject} taken as {kind}, and the folders in "
                 f"{'them' if len(uppers) > 1 else 'it'} as classes"
             )
-            return self._pass_wrapping(self._pass_upper(rows), may_have_parts=False)
+            return self._skip_wrapper_folders(self._pass_upper(rows), may_have_parts=False)
         if self._is_clear(rows, uppers, lowers, direct_images):
             return self._mark_done(rows)
         raise self._build_error(uppers, lowers, direct_images)
@@ -282,7 +282,7 @@ class _Finder:
         return (
             self._mark_done(rows)
             if self._chosen_level == self._depth
-            else self._pass_wrapping(rows, may_have_parts=False)
+            else self._skip_wrapper_folders(rows, may_have_parts=False)
         )
 
     def _is_clear(

@@ -182,7 +182,7 @@ def _read_pictures(document: _Document, base: Path, root: Root, part: str) -> It
             )
         else:
             image_ids.add(identity)
-            size = _read_size(row)
+            size = _read_width_and_height(row)
             path = root.resolve_path(os.path.join(base, name), quote_name(document.file))  # noqa: PTH118
             yield Picture(f"{document.file}/{name}", path, part, boxes.pop(identity, []), size)
     # What is left belongs to no image: `boxes.pop` has removed the others.
@@ -249,7 +249,7 @@ def _read_text(row: object, key: str) -> str:
     return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
 
 
-def _read_size(row: dict[str, Any]) -> tuple[int, int] | None:
+def _read_width_and_height(row: dict[str, Any]) -> tuple[int, int] | None:
     width, height = row.get("width"), row.get("height")
     try:
         return (int(width), int(height)) if width and height else None

@@ -53,7 +53,7 @@ class FactoredImportance:
                     f"the stored importance names {name}, which the network does not have"
                 )
         blocks = {
-            name: block.grow_to_rows(outputs[name]) for name, block in self._mean.blocks.items()
+            name: block.pad_to_outputs(outputs[name]) for name, block in self._mean.blocks.items()
         }
         self._mean = Curvature(blocks)
         self._write_section()

@@ -24,10 +24,10 @@ from torch.nn import functional
 from core.learning.data.transfer import send_tensor
 from core.learning.memory.replay import (
     Groups,
-    compute_item_logits,
     compute_items_cross_entropy,
     compute_items_distillation,
     compute_joint_logits,
+    compute_logits_by_head,
     draw_parts,
     make_replay_inputs,
 )
@@ -136,7 +136,7 @@ class Der(WithReservoir):
                 # BatchNorm cannot train on a single image, so the running statistics are used for
                 # it.
                 with ctx.use_extra_forward() if len(x) > 1 else ctx.use_evaluation_mode():
-                    groups.append(compute_item_logits(self, ctx, x, tasks))
+                    groups.append(compute_logits_by_head(self, ctx, x, tasks))
         ctx.scratch["logits"] = logits.detach()
         # With `balanced_batches` a small task counts by its share, and replay fills the remainder.
         terms = {"task": ctx.share * ctx.loss(logits, batch.y)}
@@ -148,7 +148,7 @@ class Der(WithReservoir):
                 slice_count, averaged = (
                     _count_averaged(ctx, name, group) for group in (items, whole)
                 )
-                terms[name] = ctx.part.compute_mean_factor(slice_count, averaged) * terms[name]
+                terms[name] = ctx.part.compute_mean_correction(slice_count, averaged) * terms[name]
         return terms
 
     def after_step(self, ctx: Context, batch: Batch) -> None:
@@ -166,7 +166,7 @@ class Der(WithReservoir):
             for part in index.split(CHUNK):  # type: ignore[no-untyped-call]
                 ctx.alive()
                 items = Items.from_section(self.state["buffer"], part)
-                for rows, logits in compute_item_logits(
+                for rows, logits in compute_logits_by_head(
                     self, ctx, ctx.inputs(items.images), items.tasks
                 ):
                     logits = logits[:, :known] if ctx.scenario == "class" else logits

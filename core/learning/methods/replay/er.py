@@ -14,8 +14,8 @@ from pydantic import Field
 from torch import Tensor
 
 from core.learning.memory.replay import (
-    compute_item_logits,
     compute_items_cross_entropy,
+    compute_logits_by_head,
     draw_parts,
     make_replay_inputs,
 )
@@ -66,7 +66,7 @@ class Er(WithReservoir):
             return terms
         # The mean covers new and replayed images, whose numbers differ from slice to slice.
         slice_count = batch.y.shape[0] + items.labels.shape[0]
-        share = ctx.part.compute_mean_factor(
+        share = ctx.part.compute_mean_correction(
             slice_count, ctx.part.images + whole.labels.shape[0]
         )  # one mean over both
         return {name: share * term for name, term in terms.items()}
@@ -81,7 +81,7 @@ class Er(WithReservoir):
         if ctx.scenario == "task":
             tasks = torch.cat([torch.full((current,), ctx.task), items.tasks])
             return {
-                "task": compute_items_cross_entropy(compute_item_logits(self, ctx, x, tasks), y)
+                "task": compute_items_cross_entropy(compute_logits_by_head(self, ctx, x, tasks), y)
             }
         logits = self.forward(ctx.network, x, None)
         if not ctx.masked:

@@ -30,7 +30,7 @@ from torch.nn import functional
 from core.learning.memory.exemplars import Exemplars
 from core.learning.memory.rehearsal import (
     choose_exemplars,
-    compute_unit_features,
+    compute_normalised_features,
     draw_step_exemplars,
 )
 from core.learning.methods.method import CLIP_FROM_RANDOM, Footprint, Method
@@ -85,7 +85,7 @@ class Icarl(Method):
             return self.forward(network, x, task)
         start = network.find_first_class(task)
         means = means[start : start + len(network.list_classes(task))]
-        features = compute_unit_features(network, x)
+        features = compute_normalised_features(network, x)
         # Written out as products: a difference for each image and class would take B · C · D
         # numbers.
         return (
@@ -179,7 +179,7 @@ class Icarl(Method):
             return
         parts = exemplars.images.split(CHUNK)  # type: ignore[no-untyped-call]
         features = torch.cat(
-            [compute_unit_features(ctx.network, ctx.inputs(part)) for part in parts]
+            [compute_normalised_features(ctx.network, ctx.inputs(part)) for part in parts]
         )
         sums = features.new_zeros(classes, features.shape[1]).index_add_(
             0, exemplars.labels, features

@@ -61,7 +61,7 @@ KINDS = tuple(made())
 def test_multiplying_is_what_the_matrix_does_to_the_flattened_displacement(kind) -> None:
     block = made()[kind]
     assert (
-        toys.relative(block.multiply_displacement(d()).flatten(), wanted(block) @ d().flatten())
+        toys.relative(block.multiply_by_curvature(d()).flatten(), wanted(block) @ d().flatten())
         < 1e-12
     )
 
@@ -71,7 +71,7 @@ def test_multiplying_is_the_gradient_of_half_the_quadratic_form(kind) -> None:
     block, moved = made()[kind], d().requires_grad_()
     value = moved.flatten() @ wanted(block) @ moved.flatten()
     (gradient,) = torch.autograd.grad(value / 2, moved)
-    assert toys.relative(block.multiply_displacement(d()), gradient) < 1e-12
+    assert toys.relative(block.multiply_by_curvature(d()), gradient) < 1e-12
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -98,7 +98,7 @@ def test_storing_and_loading_gives_the_same_block(kind) -> None:
     assert (
         type(again) is type(block) and again.tiers == block.tiers and again.nbytes == block.nbytes
     )
-    assert torch.equal(again.multiply_displacement(d()), block.multiply_displacement(d()))
+    assert torch.equal(again.multiply_by_curvature(d()), block.multiply_by_curvature(d()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -137,7 +137,7 @@ def test_a_block_without_any_gradient_is_zero_and_not_a_division_by_zero() -> No
         make_dense(torch.zeros(ROWS, ROWS)),
         torch.zeros(()),
     )
-    assert float(zero.multiply_displacement(d().float()).abs().max()) == 0 == float(zero.trace())
+    assert float(zero.multiply_by_curvature(d().float()).abs().max()) == 0 == float(zero.trace())
 
 
 @pytest.mark.parametrize("kind", ["kfac", "tkfac"])
@@ -157,7 +157,7 @@ def test_each_factor_of_a_block_has_a_tier_of_its_own() -> None:
 def test_a_gram_fits_any_number_of_rows() -> None:
     a = symmetric(COLUMNS, 0)
     moved = torch.randn(7, COLUMNS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    assert toys.relative(Gram(make_dense(a)).multiply_displacement(moved), moved @ a) < 1e-12
+    assert toys.relative(Gram(make_dense(a)).multiply_by_curvature(moved), moved @ a) < 1e-12
 
 
 def test_an_unknown_kind_is_refused() -> None:

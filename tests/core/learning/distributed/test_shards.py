@@ -134,7 +134,7 @@ def test_slices_are_contiguous_and_cover_every_row_once(
         range(count)
     )
     assert sum(
-        part.weight * part.compute_mean_factor(part.count_rows(5), 5) for part in slices
+        part.weight * part.compute_mean_correction(part.count_rows(5), 5) for part in slices
     ) == pytest.approx(1)
 
 

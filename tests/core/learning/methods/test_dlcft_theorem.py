@@ -430,7 +430,7 @@ def dense(curvature, network):
         w = block.count_columns(o)
         units = torch.eye(o * w, dtype=torch.float64).view(-1, o, w)
         parts.append(
-            torch.stack([block.multiply_displacement(unit).flatten() for unit in units], 1)
+            torch.stack([block.multiply_by_curvature(unit).flatten() for unit in units], 1)
         )
     return torch.block_diag(*parts)
 

@@ -10,7 +10,7 @@ from linear import randomised
 from streams import Bench, Learned
 from torch import nn
 
-from core.learning.memory.replay import compute_item_logits
+from core.learning.memory.replay import compute_logits_by_head
 from core.learning.memory.reservoir import Items
 from core.learning.methods.replay.der import Der
 from core.learning.networks import HeadSpec, ImageSpec, build_network
@@ -143,7 +143,9 @@ def test_stored_logits_of_the_tasks_images_are_those_of_the_merged_weights(
         earlier = old["tasks"] < ctx.task
         items = Items.from_section(self.state["buffer"], (~earlier).nonzero().squeeze(1))
         with torch.no_grad(), ctx.use_evaluation_mode():
-            ((_, logits),) = compute_item_logits(self, ctx, ctx.inputs(items.images), items.tasks)
+            ((_, logits),) = compute_logits_by_head(
+                self, ctx, ctx.inputs(items.images), items.tasks
+            )
         assert torch.equal(held["logits"][earlier], old["logits"][earlier])
         torch.testing.assert_close(held["logits"][~earlier], logits)
         checked.append(int((~earlier).sum()))

@@ -81,7 +81,7 @@ def matrix_of(block, o):
     """H [o w, o w] of a block, a column for each unit displacement."""
     w = block.count_columns(o)
     units = torch.eye(o * w, dtype=torch.float64).view(-1, o, w)
-    return torch.stack([block.multiply_displacement(unit).flatten() for unit in units], 1)
+    return torch.stack([block.multiply_by_curvature(unit).flatten() for unit in units], 1)
 
 
 def dense(network, layer, block):

@@ -221,8 +221,8 @@ def test_features_of_an_image_do_not_depend_on_the_images_beside_it() -> None:
     net = network(architecture={"name": "resnet20", "width": 8})
     x = INPUTS(pixels(64))
     with torch.no_grad():
-        whole = icarl.compute_unit_features(net, x)
-        alone = torch.cat([icarl.compute_unit_features(net, image[None]) for image in x])
+        whole = icarl.compute_normalised_features(net, x)
+        alone = torch.cat([icarl.compute_normalised_features(net, image[None]) for image in x])
     assert torch.allclose(whole, alone, atol=1e-6)
 
 
