@@ -819,7 +819,7 @@ class Edit(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditPlan(Shape):
-    """What an edit would do.
+    """Changes that an edit would make.
 
     - `parent`: version that the edit would start from; send it along, and numbers of images cannot
       mean others.
