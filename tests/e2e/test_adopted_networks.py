@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from core.learning.timm_import import timm_models
-from core.learning.torchvision_import import torchvision_models
+from core.learning.timm_import import import_timm_models
+from core.learning.torchvision_import import import_torchvision_models
 from tests.e2e.adopted import load_version
 from tests.rest import Rest
 from tools.service import Service
@@ -33,9 +33,9 @@ def build_outside(name: str) -> nn.Module:
     torch.manual_seed(0)
     family, _, model = name.partition("/")
     if family == "timm":
-        net = timm_models().create_model(model.partition(".")[0], num_classes=len(CLASSES))
+        net = import_timm_models().create_model(model.partition(".")[0], num_classes=len(CLASSES))
     else:
-        net = getattr(torchvision_models(), model)(weights=None, num_classes=len(CLASSES))
+        net = getattr(import_torchvision_models(), model)(weights=None, num_classes=len(CLASSES))
     assert isinstance(net, nn.Module)
     for buffer_name, buffer in net.named_buffers():
         if buffer_name.endswith("running_mean"):
