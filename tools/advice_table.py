@@ -230,7 +230,7 @@ ENTRIES = (
           "tests/core/bases/test_base_advice.py::test_the_error_names_the_field_and_the_request_that_would_be_taken"),
     Entry("no-answers", ("core/comparisons/compared_tasks.py:_explain_missing",), "versions from "
         "before predictions were stored",
-          f"The next job predicts them and stores them: send a batch (POST {M}/tasks).",
+          f"The next job makes and stores them: send a batch (POST {M}/tasks).",
           "not followed: no version of this release lacks answers"),
     Entry("export-failed", ("core/versions/export_jobs.py:_explain_ending",
           "core/execution/exporting.py:read_requested_export"),

@@ -111,6 +111,13 @@ class Choice:
             raise Invalid(f"This cannot be done so: {first['msg']}.") from None
 
 
+def explain_refusal(error: PerennialError) -> str:
+    """Return the reason of a refusal, for a page; an error of the service itself is raised."""
+    if error.status >= 500:
+        raise error
+    return error.detail
+
+
 def read_choice(values: Mapping[str, str]) -> Choice:
     """Return the choice in the values of a query.
 
@@ -227,9 +234,7 @@ async def show_images(
 
         images = await service.picture_work.run_in_turn(actor.owner_id, list_images)
     except PerennialError as error:
-        if error.status >= 500:
-            raise
-        why = error.detail
+        why = explain_refusal(error)
     context = {
         "model": model_response,
         "task": task,
@@ -277,9 +282,7 @@ async def show_plan(
                 )
             )
         except PerennialError as error:
-            if error.status >= 500:
-                raise
-            why = error.detail
+            why = explain_refusal(error)
     context = {
         "model": model_response,
         "choice": choice,

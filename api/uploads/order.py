@@ -28,7 +28,7 @@ from core.recipe.stored import MAX_RECIPE_BYTES
 from core.requests import idempotency
 from core.requests.actor import Actor
 from core.storage import Store
-from core.tasks import held_out_batch, submission
+from core.tasks import batch_report, held_out_batch, submission
 from core.tasks.sent_batch import Batch
 from core.tasks.submission import Submission
 from core.uploads.whole_uploads import Whole
@@ -117,7 +117,7 @@ class Order:
         about = self.upload.db, self.actor, request.model
         former_names = self.former_names
         read_known_classes = cache(
-            lambda: submission.read_known_classes(*about) | former_names.keys()
+            lambda: batch_report.read_known_classes(*about) | former_names.keys()
         )
         reading = Reading(request.options, read_known_classes, former_names=lambda: former_names)
         archive = file.path, file.kind, limits

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.manifest import Manifest
 from core.contract.responses.versions.compare import LeftOut
+from core.database.label_names import list_label_names
 from core.database.session import Database
 from core.database.tables import Model, Result, Task, Version
 from core.errors import AnswersMissing, Gone, NotFound, StoreCorrupt
@@ -304,7 +305,7 @@ def _split_tasks(
             and held_out is not None
             and task.held_out_deleted_at is None
         ):
-            labels = list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
+            labels = list_label_names(model, task.classes)
             comparable.append(
                 ComparedTask(number, task.name, labels, held_out, a, b, task.answers_key)
             )
@@ -352,7 +353,7 @@ def _explain_missing(model: Model, version: int, task: int) -> str:
     )
     if version == model.head:
         return (
-            f"{sentence} The next job predicts them and stores them: send a batch "
+            f"{sentence} The next job makes and stores them: send a batch "
             f"(POST /v1/models/{model.name}/tasks)."
         )
     return (

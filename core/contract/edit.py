@@ -8,8 +8,8 @@ from typing_extensions import TypedDict
 from core.contract.document import Document
 
 Way = Literal["recompute", "relearn", "rename"]
-"""How a model takes an edit: from kept features, by learning its later tasks again, or by other
-names alone."""
+"""Way in which a model takes an edit: from kept features, by learning its later tasks again, or by
+other names alone."""
 
 
 class EditedTask(Document):

@@ -40,7 +40,6 @@ from core.requests.resources import Resources
 from core.usage import quota
 
 CLOSED_FORM = "analytic"
-DAY_S = 86_400.0
 MAX_MATCHES = 100_000
 """Images that the patterns of one edit may match."""
 

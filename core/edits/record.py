@@ -11,12 +11,12 @@ from core.contract.edit import EditedCell, EditedTask, EditResult, Journal
 from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Result, Task
 from core.edits.listing import forget_class_aliases
 from core.errors import Invalid
+from core.lineage.lineage import DAY_S
 from core.lineage.standing import Standing, set_standing
 from core.retention.answers import remove_predictions
 
 FILE = "edit.json"
 """File of the result's folder with an `EditResult`."""
-DAY_S = 86_400.0
 _KINDS = ("train", "held_out", "traces")
 
 
@@ -24,6 +24,14 @@ def read_edit_result(folder: Path) -> EditResult | None:
     """Return what an edit's job left beside its version; None for another job."""
     path = folder / FILE
     return EditResult.from_json(json.loads(path.read_text())) if path.is_file() else None
+
+
+def read_edited_tasks(session: Session, job_id: str) -> set[int]:
+    """Return the tasks that a job edits; none for another job.
+
+    Predictions of other versions on them belong to the former images.
+    """
+    return set(session.scalar(select(Edit.tasks).where(Edit.job_id == job_id)) or [])
 
 
 def list_new_digests(result: EditResult) -> list[str]:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 from sqlalchemy import select
@@ -116,15 +117,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
         damage.refuse_marked_objects(
             session, model.id, map(Blobs.make_key, [task.train_sha256, *digests])
         )
-    catalogue = load_catalogue(settings)
-    recipe = resolve_recipe(
-        catalogue,
-        model.scenario,
-        job_recipe,
-        architecture=model.architecture,
-        stored=True,
-        problem=model.problem,
-    ).recipe
+    recipe = complete_recipe(settings, model, job_recipe)
     folder.mkdir(parents=True, exist_ok=True)
     # After the transaction, which must not stay open during downloads.
     snapshot = snapshots.fetch_snapshot(db, store, claim, folder / "snapshot")
@@ -140,7 +133,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             image=Image.from_json(model.image),
             scenario=model.scenario,
             problem=model.problem,
-            recipe=Recipe.from_json(recipe),
+            recipe=recipe,
             normalise=base.manifest.normalise,
             classes=model.classes if model.scenario == "data" else None,
             task=_fetch_learned_task(blobs, task, task.train_sha256, folder),
@@ -174,6 +167,23 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
     path = folder / "spec.json"
     path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))
     return path
+
+
+def complete_recipe(settings: Settings, model: Model, recipe: Mapping[str, Any]) -> Recipe:
+    """Return a stored recipe in the form of this code, which may have more fields or fewer methods.
+
+    Raises:
+        InvalidRecipe: this code cannot use it.
+    """
+    resolved = resolve_recipe(
+        load_catalogue(settings),
+        model.scenario,
+        recipe,
+        architecture=model.architecture,
+        stored=True,
+        problem=model.problem,
+    )
+    return Recipe.from_json(resolved.recipe)
 
 
 def _list_settled_findings(report: BatchReport) -> list[FindingKind]:

@@ -19,7 +19,8 @@ from core.contract.jobs.job_result import JobResult
 from core.contract.losses import DriftCount, LossCount, Losses, TaskLoss
 from core.contract.manifest import Manifest
 from core.database.session import Database
-from core.database.tables import Edit, Job, Model, Result, Task, Version
+from core.database.tables import Job, Model, Result, Task, Version
+from core.edits.record import read_edited_tasks
 from core.errors import StoreCorrupt
 from core.execution.result import ResultFolder
 from core.ingest.answers import Place, open_answers, open_ranked_answers
@@ -108,7 +109,7 @@ def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | 
             return None
         has_images = Task.held_out_deleted_at.is_(None) & Task.data_deleted_at.is_(None)
         query = select(Task.number, Task.answers_key).where(Task.model_id == model.id, has_images)
-        edited = session.scalar(select(Edit.tasks).where(Edit.job_id == job.id)) or []
+        edited = read_edited_tasks(session, job.id)
         keys = {task: key for task, key in session.execute(query) if task not in edited}
         tasks = set(keys)
         numbers = {job.parent_version or 0, production or 0}

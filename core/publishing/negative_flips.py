@@ -16,9 +16,11 @@ from core.contract.jobs.job_result import JobResult
 from core.contract.losses import Losses
 from core.contract.manifest import Manifest
 from core.database.kinds import Kind
+from core.database.label_names import list_label_names
 from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS, Measured
 from core.database.session import Database
-from core.database.tables import Alias, Edit, Job, Model, Result, Task, Version
+from core.database.tables import Alias, Job, Model, Result, Task, Version
+from core.edits.record import read_edited_tasks
 from core.execution.result import ResultFolder
 from core.ingest.answers import Place, open_answers
 from core.ingest.dataset import open_dataset
@@ -86,12 +88,6 @@ class _MeasuredTask:
     place: Place
 
 
-def read_edited_tasks(session: Session, job: Job) -> set[int]:
-    """Return the tasks that a job edits: predictions on their former images compare to nothing."""
-    tasks = session.scalar(select(Edit.tasks).where(Edit.job_id == job.id))
-    return set(tasks or [])
-
-
 def find_production_number(session: Session, model_id: str) -> int | None:
     """Return the number of the version in production."""
     return session.scalar(
@@ -140,7 +136,7 @@ def _count_flips(
             Version.model_id == model.id, Version.number == number
         )
         manifest: Manifest = session.scalars(version).one()
-        edited = read_edited_tasks(session, job)
+        edited = read_edited_tasks(session, job.id)
         measured_tasks = [
             task
             for task in _find_measured_tasks(session, model, number, tasks)
@@ -173,7 +169,7 @@ def _find_measured_tasks(
             and task.held_out_deleted_at is None
         ):
             # A dataset numbers its own classes in sorted order, unless the model fixes the list.
-            labels = list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
+            labels = list_label_names(model, task.classes)
             place = Place(number, task_number, task.answers_key)
             measured_tasks.append(
                 _MeasuredTask(task_number, labels, task.held_out_sha256, digest, place)

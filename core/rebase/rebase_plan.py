@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.reports.report import DuplicatesPolicy
 from core.contract.responses.versions.rebase import Arrival, RebaseSide
+from core.database.label_names import list_label_names
 from core.database.tables import Alias, Model, Result, Task, Version
 from core.errors import NotFound
 from core.ingest.answers import Place
@@ -252,7 +253,7 @@ def _build_measured(
         task.held_out_sha256 if is_kept else None,
         task.traces_sha256 if is_kept else None,
         rows,
-        list(model.classes or []) if model.scenario == "data" else sorted(task.classes),
+        list_label_names(model, task.classes),
     )
 
 

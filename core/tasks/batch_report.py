@@ -18,6 +18,7 @@ from core.contract.reports.report import (
     DuplicatesPolicy,
     LookAlike,
 )
+from core.database.session import Database
 from core.database.states import State
 from core.database.tables import Job, Model, Task
 from core.errors import LabelsInvalid
@@ -25,6 +26,7 @@ from core.ingest.findings.batch_data import measure_balance
 from core.ingest.first_report import NAMES_AND_SIZES, build_report_before_decoding
 from core.ingest.inspect import Directory
 from core.ingest.names import quote_name
+from core.requests.actor import Actor, find_model
 from core.tasks.class_names import Compared, compare_names
 
 CHECKED = NAMES_AND_SIZES
@@ -72,6 +74,16 @@ def list_known_classes(session: Session, model: Model) -> set[str]:
     for classes in session.scalars(select(Task.classes).where(Task.model_id == model.id, learned)):
         class_names.update(classes)
     return class_names
+
+
+def read_known_classes(db: Database, actor: Actor, model: str) -> set[str]:
+    """Return the class names that a new batch of the model is compared with.
+
+    Raises:
+        NotFound: the caller sees no such model.
+    """
+    with db.read() as session:
+        return list_known_classes(session, find_model(session, actor, model))
 
 
 def build_report(

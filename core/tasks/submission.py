@@ -113,16 +113,6 @@ def require_model(db: Database, actor: Actor, model: str) -> None:
         find_model(session, actor, model)
 
 
-def read_known_classes(db: Database, actor: Actor, model: str) -> set[str]:
-    """Return the class names that a new batch of the model is compared with.
-
-    Raises:
-        NotFound: the caller sees no such model.
-    """
-    with db.read() as session:
-        return batch_report.list_known_classes(session, find_model(session, actor, model))
-
-
 @dataclass(frozen=True)
 class Submission:
     """A batch that is sent to a model.

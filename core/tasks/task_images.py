@@ -16,6 +16,7 @@ from PIL import Image
 from sqlalchemy import select
 
 from core.contract.responses.task_image import Split, TaskImagePage
+from core.database.label_names import list_label_names
 from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import Gone, Invalid, NotFound, StoreCorrupt, WrongState
@@ -68,7 +69,7 @@ def find_part(db: Database, actor: Actor, model: str, number: int, split: Split)
         sha256 = _find_digest(owner, task, split)
         damage.refuse_marked_objects(session, owner.id, [Blobs.make_key(sha256)])
         traces = task.traces_sha256 if task.held_out_deleted_at is None else None
-        return Part(number, split, sha256, _list_labels(owner, task), traces)
+        return Part(number, split, sha256, list_label_names(owner, task.classes), traces)
 
 
 @contextmanager
@@ -226,11 +227,6 @@ def _find_digest(model: Model, task: Task, split: Split) -> str:
             extra={"state": task.standing or "queued"},
         )
     return sha256
-
-
-def _list_labels(model: Model, task: Task) -> list[str]:
-    """Return the labels that numbers in a task's datasets stand for, see `core.ingest.ingest`."""
-    return list(model.classes or []) if model.scenario == "data" else sorted(task.classes)
 
 
 COLUMNS = 8

@@ -1,4 +1,4 @@
-"""Where the service does not run it says so, before it imports anything that is missing there."""
+"""A refusal on platforms where the service does not run, before it imports what they lack."""
 
 import json
 import subprocess

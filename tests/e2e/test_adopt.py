@@ -240,7 +240,7 @@ def change(body: dict[str, torch.Tensor], **tensors: torch.Tensor | None) -> byt
 
 
 def bad_files(net: PlainResNet) -> Iterator[tuple[str, bytes, str, str]]:
-    """What is wrong, the file, its classes, and words of the answer."""
+    """Fault, file, its classes, and words of the answer."""
     state = {name: tensor.contiguous() for name, tensor in net.state_dict().items()}
     good, names = save(state), "\n".join(OLD)
     pickled = io.BytesIO()

@@ -1,10 +1,9 @@
 """Edits of what a model was taught, and the class names that they replaced."""
 
-from typing import Any
-
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
+from core.contract.document import JsonObject
 from core.contract.edit import Journal
 from core.database.documents import DocumentColumn
 from core.database.tables.table import JSON_COLUMN, Table
@@ -18,7 +17,7 @@ class Edit(Table):
     model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
     number: Mapped[int]  # from 1, in the order of acceptance
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), unique=True)
-    operations: Mapped[list[dict[str, Any]]] = mapped_column(JSON_COLUMN)
+    operations: Mapped[list[JsonObject]] = mapped_column(JSON_COLUMN)
     way: Mapped[str] = mapped_column(String(12))  # recompute or relearn
     tasks: Mapped[list[int]] = mapped_column(JSON_COLUMN)  # whose data changes
     # head of the lineage that the edit was checked against and starts from

@@ -26,7 +26,6 @@ from core.errors import Invalid
 from core.execution.editing.data import EditedData, edit_task
 from core.execution.editing.facts import EditFacts
 from core.execution.editing.renaming import write_renamed_result
-from core.execution.held_out_features import BACKBONE
 from core.execution.prepare import (
     fetch_earlier_task,
     fetch_if_sound,
@@ -315,8 +314,7 @@ class EditChain:
     def _list_history(self, line: Line, own: int, folder: Path) -> list[EarlierTask]:
         """Return the other tasks of the new version, on which it is measured."""
         facts = self._facts
-        backbone = [part for part in facts.parts if part.type == BACKBONE]
-        features = find_held_out_features(list(facts.tasks.values()), backbone)
+        features = find_held_out_features(list(facts.tasks.values()), facts.parts)
         with self._db.read() as session:
             answers = find_stored_answers(session, facts.start)
         # Stored predictions are numbers of the start's classes, in its order.

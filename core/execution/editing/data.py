@@ -1,13 +1,14 @@
 """Edited files and labels of the tasks of an edit, made before any of them is learned again."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.contract.edit import EditedTask
 from core.contract.responses.task_image import Split
-from core.database.tables import Model, Task
+from core.database.label_names import list_label_names
+from core.database.tables import Task
 from core.edits import record, rewrite
 from core.edits.checks import Changes
 from core.edits.rewrite import EditedLabels, FeatureRows
@@ -40,11 +41,6 @@ class EditedData:
     def list_trained_classes(self) -> set[str]:
         """Return the classes that the task has training images of after the edit."""
         return set(self.after.classes if self.train is None else self.train.labels)
-
-
-def list_label_names(model: Model, classes: Mapping[str, int]) -> list[str]:
-    """Return the labels that the numbers of a task's datasets stand for."""
-    return list(model.classes or []) if model.scenario == "data" else sorted(classes)
 
 
 def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> EditedData:

@@ -16,12 +16,10 @@ from core.edits.operations import Operation
 from core.edits.rewrite import describe_parts
 from core.errors import Invalid, PerennialError
 from core.execution.parent_parts import read_own_parts, read_parts
-from core.execution.prepare import find_erased_tasks
+from core.execution.prepare import complete_recipe, find_erased_tasks
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
-from core.recipe.catalogue import load_catalogue
-from core.recipe.resolve import resolve_recipe
 from core.retention import damage
 from core.settings import Settings
 from core.storage import Blobs
@@ -124,7 +122,7 @@ def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
             tasks=tasks,
             taught=taught,
             recipes={
-                number: _complete_recipe(settings, model, recipe)
+                number: complete_recipe(settings, model, recipe.to_json())
                 for number, recipe in stored.items()
             },
             erased=find_erased_tasks(session, model.id),
@@ -194,18 +192,6 @@ def _read_recipes(
     # A task that was learned several times has the recipe of the last time.
     recipes = {number: manifest.recipe for number, manifest in session.execute(query)}
     return {number: recipes.get(number) or head.manifest.recipe for number in again}
-
-
-def _complete_recipe(settings: Settings, model: Model, recipe: Recipe) -> Recipe:
-    resolved = resolve_recipe(
-        load_catalogue(settings),
-        model.scenario,
-        recipe.to_json(),
-        architecture=model.architecture,
-        stored=True,
-        problem=model.problem,
-    )
-    return Recipe.from_json(resolved.recipe)
 
 
 def _make_gone_error(text: str) -> Invalid:

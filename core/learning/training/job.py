@@ -226,7 +226,8 @@ class Job:
         if self._ranks.writes:
             # On rank 0 alone: the other ranks store nothing, and wait in the first step.
             self._evaluator.measure_ancestors(network)
-            self._inspect_images(network, data)
+            if self._spec.task.known is None:
+                self._inspect_images(network, data)
         run = self._build_run(network, method, data)
         self._inherit_state(method)
         # After the state is inherited: a method may fit it to the network that has grown.
@@ -245,11 +246,10 @@ class Job:
             base = None if self._ancestors.same else self._ancestors.load_network("base")
             parts = self._evaluator.list_held_out_parts()
             self._features.read_stored(self._spec, parent, parts)
-            known = self._spec.task.known
-            images = [] if known is not None else [data.images]
-            images += [
-                part.images for task, part in parts.items() if task not in self._features.kept
-            ]
+            known, kept = self._spec.task.known, self._features.kept
+            images = [part.images for task, part in parts.items() if task not in kept]
+            if known is None:
+                images.insert(0, data.images)
             self._inputs.remember_all(parent, base, images, lambda: self._emit(AliveEvent()))
             if known is not None:
                 self._inputs.add_features(data.images, load_tensors(known)["features"])
@@ -261,8 +261,7 @@ class Job:
         Raises:
             DataHeld: the recipe holds the batch because of the findings.
         """
-        has_images = self._spec.task.known is None
-        if self._recipe.data_report == "off" or not data.problem.has_classes or not has_images:
+        if self._recipe.data_report == "off" or not data.problem.has_classes:
             return
         self._emit_phase("inspect")
         self._report_log(log_lines.INSPECTING)
@@ -385,10 +384,7 @@ class Job:
         )
 
     def _load_start_weights(self, point: StartingPoint) -> Mapping[str, Tensor]:
-        """Return the parameters at the start of the task, or those of version 0's backbone.
-
-        Version 0 has no learned head.
-        """
+        """Return the parameters at the start of the task, or those of version 0's backbone alone."""
         if point == "update_start":
             return self._start
         return self._ancestors.load_backbone_parameters("base")

@@ -96,9 +96,7 @@ def test_a_version_from_before_says_what_it_lacks_and_what_to_do(client: Any, ur
     assert problem["missing"] == [{"version": 1, "task": 1}, {"version": 2, "task": 1}]
     said = "Version 1 has no predictions on task 1: it was measured before predictions were stored."
     assert said in problem["detail"]
-    assert (
-        "The next job predicts them and stores them" in problem["detail"]
-    )  # of version 2, the head
+    assert "The next job makes and stores them" in problem["detail"]  # of version 2, the head
     assert client.get(f"{url}/images?a=1&b=2").status_code == 409
 
 

@@ -1,4 +1,4 @@
-"""What an edit's operations change, and which operations are refused."""
+"""Changes that the operations of an edit make, and operations that are refused."""
 
 from typing import Any
 

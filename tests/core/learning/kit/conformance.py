@@ -121,7 +121,7 @@ class Case:
 
     @property
     def settings(self) -> str | dict[str, Any]:
-        """What a recipe says of the method: its name, or small settings of it."""
+        """Method as a recipe names it: by its name, or with small settings."""
         return SMALLER.get(self.name, self.name)
 
     def architecture(self, family: str) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def stir(ctx, seed=0, prefix="displacement."):
 
 
 def penalty_alone(run, ctx):
-    """What `add_penalty_gradients` adds, by name."""
+    """Gradients that `add_penalty_gradients` adds, by name."""
     for parameter in ctx.trainable.values():
         parameter.grad = torch.zeros_like(parameter)
     run.method.add_penalty_gradients(ctx)

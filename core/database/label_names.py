@@ -1,0 +1,14 @@
+"""Labels that the numbers in a task's datasets stand for."""
+
+from collections.abc import Iterable
+
+from core.database.tables import Model
+
+
+def list_label_names(model: Model, classes: Iterable[str]) -> list[str]:
+    """Return the labels in the order of their numbers, as `core.ingest.ingest` gives them.
+
+    Args:
+        classes: labels of the task.
+    """
+    return list(model.classes or []) if model.scenario == "data" else sorted(classes)
