@@ -34,6 +34,7 @@ from core.processes.start import require_start
 from core.scheduling import claim as claims
 from core.settings import Settings
 from core.storage import Blobs, open_store
+from core.trials.choosing import choose_overdue_trials
 from core.upkeep import scrub, sweep
 from core.upkeep.scrub import Scrubber
 from core.usage import usage_sums
@@ -127,6 +128,7 @@ class Worker:
                     self.db, self.name
                 ),
                 "sweep": self._sweep_if_calm,
+                "choose": lambda: [ring(job_id) for job_id in choose_overdue_trials(self.db)],
                 "usage": lambda: usage_sums.measure_outdated_owners(self.db),
                 "reserve on the disk": lambda: reserve.make_reserve_file(
                     settings.data_dir, settings.reserve_bytes

@@ -34,7 +34,7 @@ from api.event_stream import (
 )
 from api.problems import problem_responses
 from api.schemas.common import JobPath
-from api.schemas.jobs import Retry
+from api.schemas.jobs import Choice, Retry
 from core.admission.admission import Admission, JobLimits
 from core.contract.responses.event import (
     EventOut,
@@ -49,6 +49,7 @@ from core.contract.responses.event import (
     ProgressData,
 )
 from core.contract.responses.job import JobOut, JobPage
+from core.contract.responses.trial import TrialsOut
 from core.database.kinds import Kind
 from core.database.polling import EventRow, JobRow, PollingReads
 from core.database.states import Action, State
@@ -59,6 +60,7 @@ from core.requests.actor import Actor
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339
 from core.tasks import retries
+from core.trials import choosing, listing
 
 router = make_router("jobs")
 
@@ -172,6 +174,26 @@ def retry_job(job: JobPath, actor: Write, service: Service, body: Retry | None =
     if fresh:
         service.bell.notify_workers(job_json["id"])
     return answer_queued(job_json)
+
+
+@router.get("/v1/jobs/{job}/trials", summary="Trials", response_model=TrialsOut)
+def read_job_trials(job: JobPath, actor: Read, db: Db) -> Response:
+    """Return the trials of a job: recipe, state and figures of each, and why it lost."""
+    return json_answer(listing.read_job_trials(db, actor, job))
+
+
+@router.post(
+    "/v1/jobs/{job}/choose",
+    summary="Choose",
+    response_model=TrialsOut,
+    responses=problem_responses(409),
+)
+def choose_trial(job: JobPath, body: Choice, actor: Write, db: Db, bell: Bell) -> Response:
+    """Choose the trial of a waiting job whose result becomes the version."""
+    trials, fresh = choosing.choose_trial(db, actor, job, body.trial)
+    if fresh:
+        bell.notify_workers(job)
+    return json_answer(trials)
 
 
 @router.get(

@@ -34,7 +34,13 @@ from api.strict_json import parse_json
 from api.uploads.assembled import assemble_upload
 from api.uploads.body import Received, check_digest
 from api.uploads.head import Head, Terms
-from api.uploads.order import BatchRequest, Order, parse_reading_options, parse_recipe_override
+from api.uploads.order import (
+    BatchRequest,
+    Order,
+    parse_reading_options,
+    parse_recipe_override,
+    parse_trials,
+)
 from api.uploads.repeat import Repeat
 from api.uploads.upload import Upload, make_upload_dependency
 from core.admission.admission import Admission, JobLimits
@@ -42,6 +48,7 @@ from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy, Report
 from core.contract.responses.job import JobOut
 from core.contract.responses.task import Accepted, TaskOut, TaskPage
+from core.contract.trial import Choose
 from core.errors import Invalid, InvalidRecipe
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import UPLOAD_TYPES
@@ -49,6 +56,7 @@ from core.ingest.sniff import detect_format
 from core.requests import idempotency
 from core.tasks import held_out_batch, settling, submission, tasks, validations
 from core.tasks.sent_batch import Done
+from core.trials.plan import TrialsAsked
 from core.uploads import whole_uploads
 from core.uploads.whole_uploads import Whole
 
@@ -149,6 +157,17 @@ async def _parse_query(
         bool,
         Query(description="Learn the batch also where the model has a task of the same content"),
     ] = False,
+    trials: Annotated[
+        str | None,
+        Query(
+            description="Learn the batch by several recipes and publish the best result: `auto` "
+            "for recipes that fit, or 2 to 8 recipe overrides as a JSON list"
+        ),
+    ] = None,
+    choose: Annotated[
+        Choose | None,
+        Query(description="Decision between trials: by their scores (best), or by a person"),
+    ] = None,
     perennial_recipe: Annotated[
         str | None, Header(alias="Perennial-Recipe", description="A recipe override as JSON")
     ] = None,
@@ -163,7 +182,9 @@ async def _parse_query(
         one_class=one_class,
     )
     return BatchRequest(
-        model, name, validate, duplicates_policy, conflicts, perennial_recipe, options, again
+        *(model, name, validate, duplicates_policy, conflicts, perennial_recipe, options, again),
+        trials=trials,
+        choose=choose,
     )
 
 
@@ -205,7 +226,8 @@ async def submit_batch(
         upload = replace(
             upload, key=None
         )  # It changes nothing, so a repetition is processed again.
-    order = Order(batch_request, override, actor, upload, store, bell, catalogue)
+    trials = parse_trials(batch_request.trials, batch_request.choose)
+    order = Order(batch_request, override, actor, upload, store, bell, catalogue, trials)
     with upload.take_place():
         if head.media_type == JSON:
             return await _process_whole_upload(order, head)
@@ -249,7 +271,8 @@ async def _process_whole_upload(order: Order, head: Head) -> Response:
         _merge_name(order.request, fields),
         _merge_recipe(order.override, fields),
     )
-    order = replace(order, request=batch_request, override=override, is_here=True)
+    trials = _merge_trials(order.trials, fields)
+    order = replace(order, request=batch_request, override=override, trials=trials, is_here=True)
     async with Repeat(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
         request = repeat.add_body(sha256, sha256)
         # The first request may have consumed the upload.
@@ -285,6 +308,16 @@ def _merge_recipe(override: RecipePatch | None, body: FromUpload) -> RecipePatch
             "Send the recipe in the header Perennial-Recipe or in the body, not in both."
         )
     return override if body.recipe is None else body.recipe
+
+
+def _merge_trials(trials: TrialsAsked | None, body: FromUpload) -> TrialsAsked | None:
+    if body.trials is None:
+        if body.choose is not None:
+            raise Invalid("choose decides between trials: send trials as well.")
+        return trials
+    if trials is not None:
+        raise Invalid("Send trials in the query or in the body, not in both.")
+    return TrialsAsked(body.trials, body.choose or "best")
 
 
 def _answer_accepted(done: Done[Any], job: JobOut, bell: Bell) -> Response:

@@ -171,6 +171,13 @@ class ModelIn(Body):
     answers: Promise = None
     keep_training_data: bool = False
     held_out: Literal["keep", "counts"] = "keep"
+    selection: Annotated[
+        bool,
+        Field(
+            description="Set 5 % of each class of 8 images or more aside: no job learns from them, "
+            "and trials are compared on them"
+        ),
+    ] = False
     # Otherwise later batches are learned without the held task (docs/design/decisions.md, 7).
     on_held: OnHeld = "stop"
     on_rejected: OnRejected = "continue"

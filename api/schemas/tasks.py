@@ -1,9 +1,12 @@
 """Request bodies about tasks."""
 
+from typing import Annotated, Literal
+
 from pydantic import Field
 
 from api.schemas.common import Body, FreeName, Reason
 from core.contract.patch import RecipePatch
+from core.contract.trial import Choose
 
 
 class Settle(Body):
@@ -13,8 +16,17 @@ class Settle(Body):
 
 
 class FromUpload(Body):
-    """A batch that was uploaded in pieces (`/v1/uploads`): id, name, and a recipe override."""
+    """A batch that was uploaded in pieces (`/v1/uploads`): id, name, and a recipe override or
+    trials.
+    """
 
     upload: str = Field(max_length=40)
     name: FreeName | None = None
     recipe: RecipePatch | None = None
+    trials: Annotated[
+        Literal["auto"] | list[RecipePatch] | None,
+        Field(description="Recipes to compare for this batch, 2 to 8; auto: some that fit"),
+    ] = None
+    choose: Annotated[
+        Choose | None, Field(description="Decision between trials; default: best")
+    ] = None

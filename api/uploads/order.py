@@ -15,6 +15,7 @@ from api.uploads.upload import Upload
 from core.admission.admission import Admission
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy
+from core.contract.trial import Choose
 from core.edits.listing import read_former_names
 from core.errors import Invalid, InvalidRecipe, OnlyHeldOut
 from core.ingest.inspect import inspect_archive
@@ -31,6 +32,7 @@ from core.storage import Store
 from core.tasks import batch_report, held_out_batch, submission
 from core.tasks.sent_batch import Batch
 from core.tasks.submission import Submission
+from core.trials.plan import AUTO, TrialsAsked
 from core.uploads.whole_uploads import Whole
 
 _inspections = CapacityLimiter(2)
@@ -47,6 +49,8 @@ class BatchRequest:
         recipe: override in the header, as JSON.
         options: options for reading the files.
         again: learn the batch even if the model already has it.
+        trials: recipes to compare for the batch, as JSON or `auto`; None: it has one.
+        choose: decision between them; None: the best.
     """
 
     model: str
@@ -57,6 +61,8 @@ class BatchRequest:
     recipe: str | None = None
     options: ReadingOptions = field(default_factory=ReadingOptions)
     again: bool = False
+    trials: str | None = None
+    choose: Choose | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ class Order:
 
     Attributes:
         override: recipe of the batch; None: the model's.
+        trials: recipes to compare for it; None: it has one.
         is_here: True if it was uploaded in pieces before.
         former_names: former class names of the model; `refuse_by_length` reads them.
     """
@@ -76,6 +83,7 @@ class Order:
     store: Store
     bell: Doorbell
     catalogue: Catalogue
+    trials: TrialsAsked | None = None
     is_here: bool = False
     former_names: dict[str, str | None] = field(default_factory=dict)
 
@@ -141,6 +149,7 @@ class Order:
             request.duplicates_policy,
             request.conflicts_policy,
             request.again,
+            self.trials,
         )
         # In a thread: the first use of the catalogue may take seconds.
         catalogue = await to_thread.run_sync(self.catalogue)
@@ -174,6 +183,22 @@ def parse_reading_options(texts: Mapping[str, str]) -> ReadingOptions:
         return read_options(texts)
     except ValueError as error:
         raise Invalid(str(error)) from None
+
+
+def parse_trials(text: str | None, choose: Choose | None) -> TrialsAsked | None:
+    """Return the trials of a query: `auto`, or recipe overrides as JSON. Raises Invalid."""
+    if text is None:
+        if choose is not None:
+            raise Invalid("choose decides between trials: send trials as well.")
+        return None
+    if text == AUTO:
+        return TrialsAsked(AUTO, choose or "best")
+    if len(text) > MAX_RECIPE_BYTES:
+        raise Invalid(f"Trials may have {MAX_RECIPE_BYTES} bytes.")
+    value = parse_json(text.encode(), "The list of trials")
+    if not isinstance(value, list) or not all(isinstance(patch, dict) for patch in value):
+        raise Invalid('trials is "auto", or a JSON list of recipes such as [{"epochs": 5}, {}].')
+    return TrialsAsked(value, choose or "best")
 
 
 def parse_recipe_override(text: bytes) -> RecipePatch:

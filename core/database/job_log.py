@@ -95,6 +95,8 @@ def build_state_line(job: Job, before: State, action: Action, data: StateData) -
         if job.task_id is not None
         else "A pause was asked for: the work stops, and begins again when it is resumed.",
         State.PAUSED: "Paused: the job keeps its place, and later jobs of the model wait.",
+        State.CHOOSING: "All trials are measured: the job waits until a person chooses one, and "
+        "keeps its place.",
         State.CANCELLING: f"A cancel was asked for{because}.",
         State.CANCELLED: f"Cancelled{because}.",
     }
@@ -107,6 +109,8 @@ def _build_queued_line(action: Action, reason: str, strikes: int) -> Line:
         return "info", "A retry was asked for: the job waits for a worker."
     if action is Action.RESUME:
         return "info", "Resumed: the job waits for a worker."
+    if action is Action.CHOOSE:
+        return "info", f"{reason or 'A trial was chosen'}: the job waits for a worker."
     if action is Action.RELEASE:
         return (
             "info",

@@ -8,13 +8,13 @@ so a worker that lost it cannot write any more.
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, insert, select
+from sqlalchemy import ColumnElement, bindparam, delete, insert, select
 from sqlalchemy.orm import Session
 
 from core.contract.responses.event import StateData
 from core.database import job_log, owner_events
 from core.database.states import LEASED, TERMINAL, UNFINISHED, Action, State, find_next_state
-from core.database.tables import Event, Job
+from core.database.tables import Event, Job, TrialFile
 from core.errors import DataHeld
 
 
@@ -71,6 +71,10 @@ def change_state(
         job.fence = job.worker = job.lease_until = None
     if state in TERMINAL:
         job.finished_at = now
+        job.choose_until = None
+        if job.choose is not None:
+            # Results of trials are stored until then; the sweep deletes their blobs.
+            session.execute(delete(TrialFile).where(TrialFile.job_id == job.id))
     # `rung_at` too: otherwise, the bell of an earlier attempt would delay the next one.
     elif state == State.QUEUED:
         job.finished_at = job.rung_at = None

@@ -17,6 +17,7 @@ class State(StrEnum):
     RUNNING = "running"
     PAUSING = "pausing"
     PAUSED = "paused"
+    CHOOSING = "choosing"
     CANCELLING = "cancelling"
     CANCELLED = "cancelled"
     SUCCEEDED = "succeeded"
@@ -40,6 +41,8 @@ class Action(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     RETRY = "retry"
+    ASK = "ask"  # all trials are measured, and a person chooses one
+    CHOOSE = "choose"  # a trial is chosen
 
 
 S, A = State, Action
@@ -79,6 +82,9 @@ TRANSITIONS: dict[tuple[State, Action], State] = {
     (S.PAUSING, A.CANCEL): S.CANCELLING,
     (S.PAUSED, A.RESUME): S.QUEUED,
     (S.PAUSED, A.CANCEL): S.CANCELLED,
+    (S.RUNNING, A.ASK): S.CHOOSING,
+    (S.CHOOSING, A.CHOOSE): S.QUEUED,
+    (S.CHOOSING, A.CANCEL): S.CANCELLED,
     (S.FAILED, A.RETRY): S.QUEUED,
     (S.CANCELLED, A.RETRY): S.QUEUED,
     (S.REJECTED, A.RETRY): S.QUEUED,  # only if a recipe held the batch: see core.tasks.retries

@@ -91,6 +91,9 @@ def apply_edited_task(task: Task, edited: EditedTask) -> None:
     if task.held_out_sha256 != edited.held_out:
         # The features belong to the former images.
         task.features_sha256 = task.features_bytes = task.features_key = None
+    if task.train_sha256 != edited.train:
+        # Nobody sees them, so that the edit cannot say what of it concerns them.
+        task.selection_sha256 = task.n_selection = None
     task.classes = edited.classes
     task.n_train, task.n_held_out = edited.n_train, edited.n_held_out
     task.train_sha256 = edited.train or task.train_sha256

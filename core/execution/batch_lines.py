@@ -19,7 +19,7 @@ MAX_PATH = 100
 
 def describe_decoded(made: Ingested) -> list[Line]:
     """Return lines about the images to learn from, those left out, and warnings."""
-    total = made.n_train + made.n_held_out
+    total = made.n_train + made.n_held_out + made.n_selection
     content = (
         f"{_format_count(total, 'image')} of {_format_count(len(made.classes), 'class', 'classes')}"
     )
@@ -28,7 +28,9 @@ def describe_decoded(made: Ingested) -> list[Line]:
         if made.n_held_out
         else "none held out to measure"
     )
-    summary: Line = ("info", f"Decoded {content}: {made.n_train:,} to learn from, {held_out}.")
+    aside = f", {made.n_selection:,} set aside to compare trials" if made.n_selection else ""
+    text = f"Decoded {content}: {made.n_train:,} to learn from, {held_out}{aside}."
+    summary: Line = ("info", text)
     return [
         summary,
         *list_left_out_lines(made.report),

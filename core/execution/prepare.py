@@ -17,7 +17,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.architecture import Architecture, Image
-from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
+from core.contract.jobs.job_spec import (
+    EarlierTask,
+    JobSpec,
+    LocalPart,
+    SelectionPart,
+    SpecTask,
+    SpecVersion,
+)
 from core.contract.manifest import TOTALS, Manifest
 from core.contract.recipe import Recipe
 from core.contract.reports.data_report import FindingKind
@@ -84,7 +91,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             session, model, list_taught_tasks(parent.manifest), with_reports=False
         )
         parts = {base.id: read_own_parts(session, base), parent.id: read_parts(session, parent)}
-        job_recipe = job.recipe
+        job_recipe, is_trial = job.recipe, job.choose is not None
         totals = _find_totals(model, parent, parts[parent.id], job_recipe)
         erased_tasks = find_erased_tasks(session, model.id)
         probe = read_version_measurements(session, model.id, [parent.number], {PROBE})
@@ -158,6 +165,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             data=report.get("data"),
             settled=_list_settled_findings(report),
             sure_from=None if promise is None else promise["threshold"],
+            **(_fetch_selection(blobs, [*tasks, task]) if is_trial else {}),
             out=folder / "out",
             threads=settings.threads,
             device=settings.device if claim.device == "auto" else claim.device,
@@ -259,6 +267,20 @@ def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Pat
         held_out=_fetch_held_out(blobs, task),
         traces=traces,
     )
+
+
+def _fetch_selection(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
+    """Return the fields of a trial's specification: the images that it is compared on, by task."""
+    parts = {
+        task.number: SelectionPart(
+            task=task.number,
+            classes=sorted(task.classes),
+            path=blobs.fetch_file(task.selection_sha256),
+        )
+        for task in tasks
+        if task.selection_sha256 is not None and task.held_out_deleted_at is None
+    }
+    return {"trial": True, "selection": [parts[number] for number in sorted(parts)]}
 
 
 def fetch_earlier_task(

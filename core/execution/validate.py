@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.base import ModelBase
 from core.contract.reports.report import BatchReport
+from core.contract.trial import SELECTION_SHARE
 from core.database import job_log
 from core.database.jobs import change_state
 from core.database.session import Database
@@ -35,7 +36,12 @@ from core.ingest.decoding.decoder import SMALL_SIDE
 from core.ingest.decoding.resizing import Resizing
 from core.ingest.findings.contradictions import require_no_contradictions
 from core.ingest.first_report import complete_first_report
-from core.ingest.ingest import Ingested, IngestOptions, Monitor, ingest_archive
+from core.ingest.ingest import (
+    Ingested,
+    IngestOptions,
+    Monitor,
+    ingest_archive,
+)
 from core.ingest.layout import FormerNames, parse_stored_reading
 from core.ingest.limits import Limits
 from core.jobs.fence import Claim, lock_claimed_job
@@ -96,6 +102,7 @@ def validate_archive(
     # A contradiction with an earlier task shows only now that the pixels are known.
     require_no_contradictions(made.report)
     files = [made.train, made.held_out, made.traces]
+    files += [] if made.selection is None else [made.selection]
     # With the link, the job need not download what it learns from next.
     digests = [blobs.put_file(path, link=True)[0] for path in files]
     INGEST_SECONDS.observe(time.monotonic() - begin)
@@ -169,6 +176,7 @@ def decode_batch(
             archive.report.get("reading"), archive.classes, archive.former_names
         ),
         allowed_classes=model.classes if model.scenario == "data" else archive.fixed,
+        selection_share=SELECTION_SHARE if model.selection else 0.0,
         duplicates=archive.report.get("duplicates_policy", "keep"),
         processes=settings.threads,
     )
@@ -231,8 +239,8 @@ def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | 
 
 
 def _fill_task(session: Session, claim: Claim, made: Ingested, digests: list[str]) -> Task:
-    """Write the result of decoding; digests: of the training part, the held-out part and the
-    traces."""
+    """Write the result of decoding; digests: of the training part, the held-out part, the traces,
+    and the selection images if there are any."""
     model = session.get_one(Model, claim.model_id, with_for_update=True, populate_existing=True)
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
     if model.scenario == "data":
@@ -254,7 +262,9 @@ def _fill_task(session: Session, claim: Claim, made: Ingested, digests: list[str
     settled = task.report.get("settled")
     task.report = {**made.report, "settled": settled} if settled else made.report
     task.warnings = [*task.warnings, *(text for text in made.warnings if text not in task.warnings)]
-    task.train_sha256, task.held_out_sha256, task.traces_sha256 = digests
+    task.train_sha256, task.held_out_sha256, task.traces_sha256 = digests[:3]
+    task.selection_sha256 = digests[3] if made.selection is not None else None
+    task.n_selection = made.n_selection or None
     task.traces_bytes = made.traces.stat().st_size
     # Stored features belong to the images of an earlier decoding.
     task.features_sha256 = task.features_bytes = task.features_key = None

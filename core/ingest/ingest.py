@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from core.contract.reports.data_report import DataReport
 from core.contract.reports.report import BatchReport, DuplicatesPolicy
+from core.contract.trial import LEAST_FOR_SELECTION
 from core.errors import LabelsInvalid
 from core.ingest.dataset import Images, Labels, open_dataset, write_dataset
 from core.ingest.decoding.archive_decoding import UNMONITORED, Decoding, Monitor
@@ -40,6 +41,7 @@ __all__ = ["IngestOptions", "Ingested", "Monitor", "Stopped", "ingest_archive"]
 _COPY_BYTES = 16 << 20
 _MAX_LISTED = 20
 TRAIN, HELD_OUT = "train.safetensors", "held_out.safetensors"
+SELECTION = "selection.safetensors"
 TRACES = "traces.safetensors"
 
 
@@ -49,6 +51,7 @@ class Ingested:
 
     Attributes:
         train, held_out: dataset files; the held-out one may have no images.
+        selection: dataset file of the images set aside for trials; None without any.
         traces: file of `core.ingest.findings.traces`.
         classes: label → retained images.
         class_list: labels that the datasets' numbers index.
@@ -65,6 +68,8 @@ class Ingested:
     n_held_out: int
     report: BatchReport
     warnings: list[str]
+    selection: Path | None = None
+    n_selection: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ class IngestOptions:
         allowed_classes: the only labels allowed, in the order that the datasets' labels index;
             None: the batch's sorted labels.
         held_out_share: share of each class that is held out if the archive has no test part.
+        selection_share: share of each class's training images that is set aside for trials; 0: none.
         seed: key of the draw of held-out images.
         duplicates: treatment of equal images, before any are held out.
         processes: number of decoders; None: cores − 1.
@@ -92,6 +98,7 @@ class IngestOptions:
     reading: Reading = USUAL_READING
     allowed_classes: Sequence[str] | None = None
     held_out_share: float = 0.15
+    selection_share: float = 0.0
     seed: int = 0
     duplicates: DuplicatesPolicy = "keep"
     processes: int | None = None
@@ -167,7 +174,7 @@ def ingest_archive(
         pool.kill_decoders()
         shutil.rmtree(scratch, ignore_errors=True)
         if not complete:
-            for name in (TRAIN, HELD_OUT, TRACES):
+            for name in (TRAIN, HELD_OUT, SELECTION, TRACES):
                 (out_dir / name).unlink(missing_ok=True)
 
 
@@ -190,8 +197,16 @@ def _write_datasets(
     if decoded.test.any():
         warn_leak(decoded, good, warnings)
     is_held_out = _choose_held_out(decoded, good, labels, options.held_out_share, options.seed)
-    train, held_out = out_dir / TRAIN, out_dir / HELD_OUT
-    for path, part in ((train, good & ~is_held_out), (held_out, good & is_held_out)):
+    is_selected = draw_selection(
+        labels, decoded.digests, good & ~is_held_out, options.selection_share, options.seed
+    )
+    train, held_out, selection = out_dir / TRAIN, out_dir / HELD_OUT, out_dir / SELECTION
+    is_trained = good & ~is_held_out & ~is_selected
+    for path, part in (
+        (train, is_trained),
+        (held_out, good & is_held_out),
+        *([(selection, is_selected)] if is_selected.any() else []),
+    ):
         index = np.flatnonzero(part)
         write_dataset(path, labels[index], shape, _read_blocks(decoded.pixels, shape, index))
     images_per_class = np.bincount(labels[good], minlength=len(class_list))
@@ -203,7 +218,10 @@ def _write_datasets(
         for name, n in zip(class_list, images_per_class, strict=True)
         if name in present
     }
-    report["data"] = _build_data_report(out_dir, decoded, good, is_held_out, class_list, report)
+    # Images set aside for trials are in no list that a person sees.
+    report["data"] = _build_data_report(
+        out_dir, decoded, good & ~is_selected, is_held_out, class_list, report
+    )
     # After the data report, which adds the conflicts to the report.
     conflict = contradictions.describe_conflicts(report)
     if conflict:
@@ -222,10 +240,12 @@ def _write_datasets(
         out_dir / TRACES,
         counts,
         class_list,
-        int((good & ~is_held_out).sum()),
+        int(is_trained.sum()),
         int((good & is_held_out).sum()),
         report,
         warnings,
+        selection if is_selected.any() else None,
+        int(is_selected.sum()),
     )
 
 
@@ -279,6 +299,42 @@ def draw_held_out(
             )
             chosen[[row for _, row in ranked[:held_out]]] = True
     return chosen
+
+
+def draw_selection(
+    labels: npt.NDArray[np.int64],
+    digests: npt.NDArray[np.uint8],
+    candidates: npt.NDArray[np.bool_],
+    share: float,
+    seed: int,
+) -> npt.NDArray[np.bool_]:
+    """Return bool [N]: images that are set aside to compare trials, and never learned.
+
+    Each class of `LEAST_FOR_SELECTION` candidates or more gives max(1, round(share · n)) of them,
+    drawn by a keyed hash of their bytes. All images with the bytes of a drawn one are set aside, so
+    that none of them is learned.
+
+    Args:
+        labels: int64 [N].
+        digests: uint8 [N, 16], of the images.
+        candidates: bool [N]: the training images.
+        share: share in [0, 1).
+        seed: key of the hash.
+    """
+    counts = np.bincount(labels[candidates], minlength=int(labels.max(initial=-1)) + 1)
+    rows = np.flatnonzero(candidates & (counts[labels] >= LEAST_FOR_SELECTION))
+    is_selected = np.zeros(len(labels), np.bool_)
+    if share <= 0 or not len(rows):
+        return is_selected
+    # Another key than that of the held-out images, which are gone from the front of that order.
+    drawn = draw_held_out(labels[rows], digests[rows], share, seed + 1)
+    keys = {digests[row].tobytes() for row in rows[drawn]}
+    same = [row for row in np.flatnonzero(candidates) if digests[row].tobytes() in keys]
+    is_selected[same] = True
+    # A class whose images are all equal would have none left to learn from.
+    left = np.bincount(labels[candidates & ~is_selected], minlength=len(counts))
+    is_selected &= left[labels] > 0
+    return is_selected
 
 
 def _build_data_report(

@@ -130,8 +130,12 @@ def describe_late_pass(version: int) -> str:
 
 def explain_hold(version: int, gate: Verdict) -> str:
     """Return `Version 3 is held by its gate: forgetting is 0.42, at most 0.1 is allowed.`"""
-    reasons = [_explain_check(check) for check in gate["checks"] if not check["passed"]]
-    return f"Version {version} is held by its gate: {'; '.join(reasons)}."
+    return f"Version {version} is held by its gate: {explain_checks(gate)}."
+
+
+def explain_checks(gate: Verdict) -> str:
+    """Return the failed checks of a verdict as clauses: `forgetting is 0.42, at most 0.1 …`."""
+    return "; ".join(_explain_check(check) for check in gate["checks"] if not check["passed"])
 
 
 def _explain_check(check: GateCheck) -> str:

@@ -30,6 +30,7 @@ from core.requests.times import format_rfc3339
 from core.retention.totals import forget_totals
 from core.retention.unused import delete_released
 from core.storage import Blobs, Store
+from core.trials.rows import forget_results, lock_trial_jobs
 from core.versions.versions import find_version
 
 PRODUCTION = "production"
@@ -148,6 +149,7 @@ def _mark_deleted(
             query.with_for_update(key_share=True).execution_options(populate_existing=True)
         )
     )
+    lock_trial_jobs(session, unlocked_model.id)
     row = find_model(session, actor, unlocked_model.id, lock=True)
     if set(session.scalars(query.with_only_columns(Job.id).order_by(None))) - {
         job.id for job in locked_jobs
@@ -177,6 +179,7 @@ def _mark_deleted(
         if job.parent_version is None or job.parent_version >= min(versions)
     ]
     keys = [key for job in affected for key in _drop_snapshot(session, job, now)]
+    digests += sorted(forget_results(session, row.id, now))
     data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
     record_action(session, actor, Entry("memory.delete", row.id, data, model=row.id), now)
     return keys, digests

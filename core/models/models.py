@@ -325,6 +325,7 @@ def model_to_json(
         "answers": model.answers,
         "keep_training_data": model.keep_training_data,
         "held_out": model.held_out,
+        "selection": model.selection,
         "on_held": model.on_held,
         "on_rejected": model.on_rejected,
         "on_failed": model.on_failed,

@@ -156,6 +156,7 @@ def _build_model_row(asked: AskedModel, owner_id: str, now: float) -> Model:
         answers=request.get("answers"),
         keep_training_data=bool(request.get("keep_training_data", False)),
         held_out=request.get("held_out") or "keep",
+        selection=bool(request.get("selection", False)),
         **build_lineage_settings(request),
         warnings=[
             *asked.notes,

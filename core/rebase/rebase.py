@@ -180,6 +180,7 @@ def _build_new_model_request(session: Session, actor: Actor, old: Model, given: 
             "answers": old.answers,
             "keep_training_data": old.keep_training_data,
             "held_out": old.held_out,
+            "selection": old.selection,
             "on_held": old.on_held,
             "on_rejected": old.on_rejected,
             "on_failed": old.on_failed,
@@ -362,14 +363,16 @@ def _list_retained_tasks(session: Session, old: Model) -> list[Task]:
 
 def _is_stored(blobs: Blobs, task: Task) -> bool:
     """Return True if all files of a task are stored; the caller holds the lock on references."""
-    parts = (task.train_sha256, task.held_out_sha256, task.traces_sha256)
+    parts = (task.train_sha256, task.held_out_sha256, task.traces_sha256, task.selection_sha256)
     return all(blobs.has(part) for part in parts if part is not None)
 
 
 def _sum_task_bytes(model: Model, tasks: Sequence[Task]) -> int:
     """Return the bytes of the files of tasks, as usage counts them."""
     pixels = int(model.image["size"]) ** 2 * int(model.image["channels"])
-    images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
+    images = sum(
+        (task.n_train or 0) + (task.n_held_out or 0) + (task.n_selection or 0) for task in tasks
+    )
     return images * pixels + sum(task.traces_bytes or 0 for task in tasks)
 
 
@@ -397,6 +400,8 @@ def _copy_task(new: Model, task: Task, now: float) -> Task:
         held_out_sha256=task.held_out_sha256,
         traces_sha256=task.traces_sha256,
         traces_bytes=task.traces_bytes,
+        selection_sha256=task.selection_sha256,
+        n_selection=task.n_selection,
         train_deleted_at=None,
         held_out_deleted_at=None,
         data_deleted_at=None,

@@ -174,7 +174,10 @@ def explain_error(session: Session, model_id: str, error: StoreCorrupt) -> Store
     if part is not None:
         return _build_part_error(session, part[0], part[1], key)
     digest = _get_digest_of_store_key(key)
-    blobs = (Task.train_sha256, Task.held_out_sha256, Task.traces_sha256, Task.features_sha256)
+    blobs = (
+        *(Task.train_sha256, Task.held_out_sha256, Task.traces_sha256),
+        *(Task.features_sha256, Task.selection_sha256),
+    )
     of_task = or_(Task.archive_key == key, *(column == digest for column in blobs))
     results = select(Result.version, Result.task).where(
         Result.model_id == model_id, Result.answers == digest

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, String, column, or_, select, text, values
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from core.database.tables import Base, EditedPart, Export, Model, Part, Result, Task
+from core.database.tables import Base, EditedPart, Export, Model, Part, Result, Task, TrialFile
 
 _LOCK = 0x7065_7265_626C  # an arbitrary constant of ours: "perebl"
 
@@ -49,8 +49,12 @@ def _build_use_queries() -> list[Select[Any]]:
             Task.traces_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
         ),
         select(EditedPart.sha256),
+        select(TrialFile.sha256),
         select(Task.features_sha256).where(
             Task.features_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
+        ),
+        select(Task.selection_sha256).where(
+            Task.selection_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
         ),
     ]
 

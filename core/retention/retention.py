@@ -100,6 +100,8 @@ def delete_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
             digests.append(task.traces_sha256)
         if task.features_sha256 is not None and task.held_out_deleted_at is not None:
             digests.append(task.features_sha256)
+        if task.selection_sha256 is not None and task.held_out_deleted_at is not None:
+            digests.append(task.selection_sha256)
     delete_unused_blobs(db, blobs, digests)
 
 

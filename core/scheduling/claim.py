@@ -35,6 +35,7 @@ from core.lineage.coverage import add_taught_task, find_lacked_tasks
 from core.lineage.standing import ENDED
 from core.scheduling import turns
 from core.scheduling.eligible import ANY_DEVICE, Offer, fits_offer, is_eligible
+from core.trials.rows import fail_running_trial
 
 __all__ = [
     "Claim",
@@ -304,8 +305,9 @@ def requeue_for_memory(db: Database, claim: Claim, error: str, detail: str) -> S
         job.out_of_memory += 1
         running = State(job.state) in (State.VALIDATING, State.RUNNING)
         if running and job.out_of_memory >= MEMORY_ATTEMPTS:
-            job.error = {"kind": "memory", "code": "job-memory", "detail": detail}
-            return _move_job(session, job, Action.FAIL, now, {"error": job.error})
+            return _fail(
+                session, job, now, {"kind": "memory", "code": "job-memory", "detail": detail}
+            )
         return _end_lost_attempt(session, job, now, error)
 
 
@@ -346,7 +348,8 @@ def fail_job(db: Database, claim: Claim, kind: str, error: str) -> State:
         LeaseLost: the job belongs to another worker by now.
     """
     problem: JobError = {"kind": kind, "code": f"job-{kind}", "detail": error}
-    return _end_with_error(db, claim, Action.FAIL, problem)
+    with _change_claimed_job(db, claim) as (session, job, now):
+        return _fail(session, job, now, problem)
 
 
 def reject_job(db: Database, claim: Claim, problem: PerennialError) -> State:
@@ -422,15 +425,19 @@ def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> Sta
     running = State(job.state) in (State.VALIDATING, State.RUNNING)
     if running and job.strikes >= MAX_STRIKES:
         detail = f"{job.strikes} attempts in a row were lost without progress. The last: {error}"
-        job.error = {"kind": "lost", "code": "job-lost", "detail": detail}
-        return _move_job(session, job, Action.FAIL, now, {"error": job.error})
+        return _fail(session, job, now, {"kind": "lost", "code": "job-lost", "detail": detail})
     return _move_job(session, job, Action.REQUEUE, now, {"reason": error, "strikes": job.strikes})
 
 
-def _end_with_error(db: Database, claim: Claim, action: Action, problem: JobError) -> State:
-    with _change_claimed_job(db, claim) as (session, job, now):
-        job.error = problem
-        return _move_job(session, job, action, now, {"error": problem})
+def _fail(session: Session, job: Job, now: float, problem: JobError) -> State:
+    """Fail a job, or the trial that it learns, if there are others to choose from."""
+    if fail_running_trial(session, job, problem):
+        # Strikes count per trial.
+        job.strikes = job.out_of_memory = 0
+        reason = f"A trial failed, and the others go on: {problem['detail']}"
+        return _move_job(session, job, Action.REQUEUE, now, {"reason": reason})
+    job.error = problem
+    return _move_job(session, job, Action.FAIL, now, {"error": problem})
 
 
 def _move_job(

@@ -1,6 +1,6 @@
 """A model as a new batch finds it, and the plan of the batch in it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import and_, func, or_, select
@@ -15,17 +15,20 @@ from core.recipe.resolve import Resolved
 from core.requests.actor import Actor, find_model_row
 from core.tasks import repeats
 from core.tasks.class_names import Compared
+from core.trials.plan import PlannedTrial
 
 
 @dataclass(frozen=True)
 class Plan:
     """The recipe of a batch in its model, with warnings.
 
-    `missing` has a sentence for each task that its version lacks.
+    `missing` has a sentence for each task that its version lacks. `trials` has the candidates for
+    the recipe, of which `resolved` is the first.
     """
 
     resolved: Resolved
     missing: list[str]
+    trials: list[PlannedTrial] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from core.recipe.stored import build_stored_override
 from core.requests.actor import Actor
 from core.requests.audit import Entry, record_action
 from core.requests.times import format_rfc3339
+from core.trials.rows import drop_trials, start_trials_again
 from core.usage import quota
 
 
@@ -187,6 +188,10 @@ def _queue_again(again: Again) -> None:
         patch = {**patch, "data_report": "warn"}
     former, parent = _drop_resources(job.recipe), job.parent_version
     job.recipe_override, job.recipe, job.gate = patch, _resolve_recipe(again, patch), model.gate
+    if again.override is not None:
+        drop_trials(session, job)
+    elif job.choose is not None:
+        _start_trials_again(again, was_held)
     if was_held and job.recipe.get("data_report") != "hold":
         _settle_findings(again.task)
     # A new place makes this the newest job of its task again.
@@ -205,6 +210,16 @@ def _queue_again(again: Again) -> None:
     record_action(
         session, again.actor, Entry("job.retry", job.id, audit_data, model=model.id), again.now
     )
+
+
+def _start_trials_again(again: Again, was_held: bool) -> None:
+    """Let the trials of the job be learned again, under the present recipe of its model."""
+
+    def change_recipe(override: RecipePatch) -> tuple[RecipePatch, RecipeOut]:
+        patch = {**override, "data_report": "warn"} if was_held else override
+        return patch, _resolve_recipe(again, patch)
+
+    start_trials_again(again.session, again.job, change_recipe)
 
 
 def _settle_findings(task: Task) -> None:

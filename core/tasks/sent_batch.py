@@ -10,6 +10,7 @@ from core.database.tables import Model, Task
 from core.ingest.inspect import Directory
 from core.retention import archives
 from core.tasks import repeats
+from core.trials.plan import TrialsAsked
 
 Answer = TypeVar("Answer")
 
@@ -56,6 +57,7 @@ class Batch:
         duplicates_policy: treatment of equal images, see `core.ingest.findings.equal_images`.
         conflicts_policy: treatment of images under two labels, see `core.ingest.findings.contradictions`.
         again: learn the batch even if the model has a task of the same content.
+        trials: recipes to compare for it; None: it has one.
     """
 
     path: Path
@@ -67,6 +69,7 @@ class Batch:
     duplicates_policy: DuplicatesPolicy = "keep"
     conflicts_policy: ConflictsPolicy = "reject"
     again: bool = False
+    trials: TrialsAsked | None = None
 
     @property
     def override(self) -> RecipePatch:

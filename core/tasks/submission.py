@@ -42,11 +42,13 @@ from core.retention import archives
 from core.storage import Store
 from core.tasks import batch_report, repeats, retries
 from core.tasks.batch_plan import BatchInModel, Past, Plan, read_model_columns, read_model_past
+from core.tasks.batch_recipe import estimate_plan_seconds, resolve_batch_recipe
 from core.tasks.class_names import compare_names
-from core.tasks.expected_job import estimate_job_seconds
 from core.tasks.sent_batch import Answer, Batch, Done, build_archive_key, make_task
 from core.tasks.task_response import build_task_response as shown_task
 from core.tasks.task_response import task_to_json
+from core.trials.plan import describe_plan
+from core.trials.rows import add_trials
 from core.uploads.archive_keeping import store_archive
 from core.uploads.whole_uploads import Whole, delete_pieces, delete_upload_rows
 from core.usage import quota, stored_bytes
@@ -175,6 +177,8 @@ class Submission:
         }
         if there.repeats is not None:
             report["repeats"] = there.repeats
+        if there.plan.trials:
+            report["trials"] = describe_plan(there.plan.trials)
         return report
 
     def submit_batch(self) -> Done[Accepted]:
@@ -224,6 +228,8 @@ class Submission:
             there.plan if unchanged else self.make_plan(session, self._read_past(session, model.id))
         )
         task = self._make_task(there, plan, same, task_id, locked)
+        # Trials begin with the first of them.
+        override = plan.trials[0].override if plan.trials else override
         job = jobs.build_task_job(model, task, override, plan.resolved.recipe, now)
         job.warnings = plan.missing
         session.add(task)
@@ -231,6 +237,7 @@ class Submission:
         session.flush()
         session.add(job)
         session.flush()
+        add_trials(session, job, plan.trials, self.batch.trials)
         job_rows.record_creation(session, job, now, lines=job_log.list_batch_lines(task))
         data: AuditData = {
             "model": model.id,
@@ -432,9 +439,9 @@ class Submission:
                 return None
             plan = self.make_plan(session, past)
             known_names = batch_report.list_known_classes(session, model)
-            directory, recipe = self.batch.directory, plan.resolved.recipe
+            directory = self.batch.directory
             images = (directory.n_train, past.held_out + directory.n_test)
-            expected_s = estimate_job_seconds(session, self.catalogue, model, recipe, *images)
+            expected_s = estimate_plan_seconds(session, self.catalogue, model, plan, images)
             row, repeated_json = read_model_columns(model), None
             if answered is not None:
                 job = repeats.find_making_job(session, answered)
@@ -454,25 +461,23 @@ class Submission:
         """
         batch, catalogue, model = self.batch, self.catalogue, past.model
         batch_report.check_classes(model, batch.directory)
-        resolved = resolve_recipe(
-            catalogue,
-            model.scenario,
-            model.recipe,
-            batch.override,
-            architecture=model.architecture,
-            problem=model.problem,
-        )
-        work = Work(max(1, model.next_task), past.learned + batch.directory.n_train)
-        self.admission.check_job(catalogue, model.architecture, model.image, resolved.recipe, work)
+        check = partial(self._check_recipe, session, past)
+        resolved, trials = resolve_batch_recipe(session, catalogue, past, batch, check)
         ahead = describe_outlook(session, model, past.before.head, past.tasks)
         warnings = [
             *resolved.warnings,
-            *check_recipe_after(session, catalogue, model, past.before, resolved.recipe),
             *batch_report.warn_of_one_class(session, model, batch.directory),
             *ahead.missing,
             *ahead.notes,
         ]
-        return Plan(Resolved(resolved.recipe, warnings), ahead.missing)
+        return Plan(Resolved(resolved.recipe, warnings), ahead.missing, trials)
+
+    def _check_recipe(self, session: Session, past: Past, resolved: Resolved) -> list[str]:
+        """Check that the batch can be learned with a recipe, and return warnings about it."""
+        model, recipe = past.model, resolved.recipe
+        work = Work(max(1, model.next_task), past.learned + self.batch.directory.n_train)
+        self.admission.check_job(self.catalogue, model.architecture, model.image, recipe, work)
+        return check_recipe_after(session, self.catalogue, model, past.before, recipe)
 
     def _warn_of_repeats(self, same: Sequence[repeats.Same], expected_s: float | None) -> list[str]:
         """Return the warnings about a repeated batch that is learned all the same."""

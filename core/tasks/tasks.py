@@ -24,6 +24,7 @@ from core.retention.unused import delete_unused_digests
 from core.storage import Blobs, Store
 from core.tasks import repeats
 from core.tasks.task_response import build_task_response, build_task_responses
+from core.trials.rows import forget_results, lock_trial_jobs
 from core.usage import stored_bytes
 
 
@@ -96,6 +97,7 @@ def _mark_deleted(
     locked_job = session.scalars(
         select(Job).where(*leased).with_for_update(key_share=True)
     ).one_or_none()
+    lock_trial_jobs(session, unlocked_model.id)
     row = find_model(session, actor, unlocked_model.id, lock=True)
     if session.scalar(select(Job.id).where(*leased)) != (
         locked_job.id if locked_job is not None else None
@@ -136,6 +138,7 @@ def _mark_deleted(
     digests |= retention.forget_edited_parts(session, EditedPart.task_id == task.id)
     digests |= _mark_features_deleted(session, row.id, number, now) | forget_totals(row)
     digests |= set(answers.remove_predictions(session, row.id, number))
+    digests |= forget_results(session, row.id, now)
     stored_bytes.mark_measurement_outdated(session, row.owner_id)
     return archives, sorted(digests)
 

@@ -150,6 +150,7 @@ def _iterate_named_blobs(session: Session) -> Iterator[Named]:
         (Task.held_out_sha256, Task.held_out_deleted_at, "held-out part"),
         (Task.traces_sha256, Task.held_out_deleted_at, "hashes"),
         (Task.features_sha256, Task.held_out_deleted_at, "features of the held-out part"),
+        (Task.selection_sha256, Task.held_out_deleted_at, "selection images"),
     ):
         tasks = select(column, Task.number, Task.model_id).where(
             column.is_not(None), deleted.is_(None)

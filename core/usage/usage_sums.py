@@ -25,6 +25,7 @@ from core.database.tables import (
     Part,
     Result,
     Task,
+    TrialFile,
     Upload,
     Version,
 )
@@ -44,8 +45,8 @@ def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str
     """Return `tasks`, `versions`, `jobs` (by state) and `bytes` of models by model id.
 
     Among the bytes, `versions` counts parts and totals; `archives`, archives that wait to be
-    decoded or checked; `datasets`, retained pixels with their features and predictions; and
-    `exports`, downloads.
+    decoded or checked; `datasets`, retained pixels with their features and predictions, and results
+    of trials; and `exports`, downloads.
     """
     model_ids = select(Model.id).where(which)
     counts_by_model: dict[str, ModelCounts] = {}
@@ -108,6 +109,10 @@ def _sum_batches(
             Task.n_held_out,
             Task.held_out_sha256.is_not(None) & Task.held_out_deleted_at.is_(None),
         ),
+        "selection": (
+            Task.n_selection,
+            Task.selection_sha256.is_not(None) & Task.held_out_deleted_at.is_(None),
+        ),
         "traces": (
             Task.traces_bytes,
             Task.traces_sha256.is_not(None) & Task.held_out_deleted_at.is_(None),
@@ -133,6 +138,13 @@ def _sum_batches(
         .where(Edit.model_id.in_(model_ids))
     )
     for model_id, total in fetch_grouped(before_edits, Edit.model_id):
+        counts_by_model[model_id]["bytes"]["datasets"] += int(total or 0)
+    of_trials = (
+        select(Job.model_id, func.sum(TrialFile.bytes))
+        .join(TrialFile, TrialFile.job_id == Job.id)
+        .where(Job.model_id.in_(model_ids))
+    )
+    for model_id, total in fetch_grouped(of_trials, Job.model_id):
         counts_by_model[model_id]["bytes"]["datasets"] += int(total or 0)
 
 

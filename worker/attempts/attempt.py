@@ -44,6 +44,7 @@ from core.files import disk
 from core.ingest.ingest import Stopped
 from core.jobs.put_off import PutOff
 from core.publishing.publish import publish_result
+from core.publishing.trials import judge_result
 from core.scheduling import claim as claims
 from core.scheduling.claim import Claim
 from core.settings import Settings
@@ -60,11 +61,9 @@ from worker.attempts.supervisor import Outcome, Periods, supervise_child
 log = structlog.get_logger(__name__)
 
 PUBLISH_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 30.0, 30.0, 60.0, 60.0)
-"""Pauses between attempts to publish during an outage: the training is done and worth waiting
-for."""
+"""Pauses between attempts to publish in an outage: the training is done and worth waiting for."""
 REPORT_FIRST_S, REPORT_LONGEST_S = 0.25, 4.0
-"""First and longest pause between attempts to record the outcome during an outage of the
-database."""
+"""First and longest pause between attempts to record the outcome in an outage of the database."""
 PROGRESS_S = 1.0
 SLACK_BYTES = 512 << 20
 """Bytes of address space that a job process reserves and does not use; measured: 100 to 300 MB."""
@@ -108,6 +107,7 @@ class Attempt:
         # The fence is in the name: the files of two attempts at one job never mix.
         self._folder = tools.folder / f"{claim.job_id}-{claim.fence}"
         self._kind = KINDS[claim.kind]
+        self._cache = tools.settings.make_folder("cache")
         self._ends_at = float("inf")
         self._reported_at = 0.0
         self.outage = False
@@ -203,6 +203,7 @@ class Attempt:
             train=self._train_and_publish,
             process=self._run_process,
             publish=self._begin_publishing,
+            judge=lambda made: judge_result(tools.db, tools.store, self._claim, made, self._cache),
         )
         done = self._kind.run(work)
         if done is not None:
@@ -349,8 +350,8 @@ class Attempt:
         pauses = iter(PUBLISH_PAUSES_S)
         while True:
             try:
-                cache = self._tools.settings.make_folder("cache")
-                made = publish_result(self._tools.db, self._tools.store, self._claim, result, cache)
+                tools = self._tools
+                made = publish_result(tools.db, tools.store, self._claim, result, self._cache)
             except (SQLAlchemyError, Unavailable) as error:
                 if isinstance(error, SQLAlchemyError) and not is_outage(error):
                     raise

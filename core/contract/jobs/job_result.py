@@ -8,6 +8,7 @@ from core.contract.architecture import Head, NetworkDescription, Normalisation
 from core.contract.document import Document, Number
 from core.contract.figures import Figures
 from core.contract.manifest import Environment, MadeBy, Temperature, Validated
+from core.contract.trial import TrialScore
 
 
 class ResultPart(Document):
@@ -109,6 +110,7 @@ class JobResult(LearnedNetwork, Figures):
         trainable, parameters: numbers of parameters.
         images: images of the training.
         warnings: sentences for a person.
+        score: of a trial.
     """
 
     results: list[MeasuredCell]
@@ -119,3 +121,4 @@ class JobResult(LearnedNetwork, Figures):
     parameters: int
     images: int
     warnings: list[str] = Field(default_factory=list)
+    score: TrialScore | None = None

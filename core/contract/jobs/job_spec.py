@@ -67,6 +67,14 @@ class SpecVersion(_Strict):
     deleted: list[str] = Field(default_factory=list)
 
 
+class SelectionPart(_Strict):
+    """Images of a task that no job learns from, in `path`, a dataset of these classes."""
+
+    task: int
+    classes: list[str]
+    path: Path
+
+
 class JobSpec(_Strict):
     """Learn `task` on top of `parent`; `base` is version 0 of the model.
 
@@ -80,6 +88,8 @@ class JobSpec(_Strict):
         snapshot: folder of the snapshot to resume from.
         data: findings about the batch's images so far.
         settled: those that a person has accepted.
+        trial: whether the result is compared with those of other recipes.
+        selection: images that it is compared on; empty: by left-out answers.
         out: folder for results.
         sure_from: probability from which the parent's predictions are sure; null: its model
             promises nothing, or it keeps no promise.
@@ -105,6 +115,8 @@ class JobSpec(_Strict):
     data: DataReport | None = None
     settled: list[FindingKind] = Field(default_factory=list)
     sure_from: float | None = None
+    trial: bool = False
+    selection: list[SelectionPart] = Field(default_factory=list)
     out: Path
     threads: int
     device: str = "auto"

@@ -6,6 +6,7 @@ from typing_extensions import TypedDict
 
 from core.contract.reports.data_report import DataReport, FindingKind
 from core.contract.responses.recipe import RecipeOut
+from core.contract.responses.trial import TrialPlan
 
 Checked = Literal["names and sizes", "images"]
 """Basis of a report: the archive's directory, or every image."""
@@ -163,6 +164,7 @@ class BatchFound(TypedDict):
     warnings: list[str]
     expected_s: NotRequired[float | None]
     repeats: NotRequired[Repeats]
+    trials: NotRequired[list[TrialPlan]]
 
 
 class Report(BatchFound):

@@ -32,6 +32,7 @@ class AuditData(ModelChange, _Moved, total=False):
     model: str
     number: int
     edit: int
+    trial: int
     operations: int
     tasks: list[int]
     task: int

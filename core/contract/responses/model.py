@@ -49,6 +49,7 @@ class ModelOut(TypedDict):
     answers: AnswersSetting | None
     keep_training_data: bool
     held_out: str
+    selection: bool
     on_held: str
     on_rejected: str
     on_failed: str

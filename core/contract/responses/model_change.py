@@ -46,3 +46,4 @@ class NewModel(_Named, ModelChange, total=False):
     classes: list[str] | None
     keep_training_data: bool
     held_out: str
+    selection: bool

@@ -12,6 +12,7 @@ from core.database.tables.owner import Audit, Idempotency, Key, Owner, PredictKe
 from core.database.tables.store import Chunk, Damage, Scrub, Upload
 from core.database.tables.table import Table
 from core.database.tables.task import Task
+from core.database.tables.trial import Trial, TrialFile
 from core.database.tables.version import (
     Export,
     Exporter,
@@ -51,6 +52,8 @@ __all__ = [
     "Scrub",
     "Table",
     "Task",
+    "Trial",
+    "TrialFile",
     "Upload",
     "UserSession",
     "Version",

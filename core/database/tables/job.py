@@ -12,6 +12,7 @@ from core.contract.reports.report import BatchCheck, ExportReport
 from core.contract.responses.event import EventData
 from core.contract.responses.owner_event import OwnerEventData
 from core.contract.responses.recipe import RecipeOut
+from core.contract.trial import Choose
 from core.database.documents import DocumentColumn
 from core.database.kinds import Kind
 from core.database.states import LEASED, UNFINISHED, State
@@ -76,6 +77,11 @@ class Job(Table):
     version: Mapped[int | None]
     # findings of a job that makes no version
     report: Mapped[BatchCheck | ExportReport | None] = mapped_column(JSON_COLUMN)
+    # Decision between the candidates of a batch: best or manual; null: it has one recipe.
+    choose: Mapped[Choose | None] = mapped_column(String(8))
+    chosen_trial: Mapped[int | None]
+    # time at which the best candidate is chosen, while a person may choose
+    choose_until: Mapped[float | None]
     # an upload that belongs to the job until it ends
     archive_key: Mapped[str | None] = mapped_column(Text)
     archive_sha256: Mapped[str | None] = mapped_column(String(64))
@@ -101,6 +107,7 @@ class Job(Table):
         partial_index("ix_jobs_unfinished", "model_id", "task_number", where=_UNFINISHED_SQL),
         partial_index("ix_jobs_snapshot", "id", where="snapshot IS NOT NULL"),
         partial_index("ix_jobs_anytime", "id", where="anytime IS NOT NULL"),
+        partial_index("ix_jobs_choose_until", "choose_until", where="choose_until IS NOT NULL"),
         # Finds each owner's oldest waiting job of each kind in one step.
         Index("ix_jobs_owner_id_state_kind_id", "owner_id", "state", "kind", "id"),
         Index("ix_jobs_owner_id_kind_id", "owner_id", "kind", "id"),

@@ -62,6 +62,8 @@ class Model(Table):
     # after a task's version is published
     training_data_days: Mapped[float] = mapped_column(default=7.0, server_default="7.0")
     held_out: Mapped[str] = mapped_column(String(8))  # keep or counts
+    # keeps images of each batch that compare trials and are never learned
+    selection: Mapped[bool] = mapped_column(default=False, server_default=false())
     # Reaction of the lineage to a held version, a rejected batch, or a failed job: stop or
     # continue.
     on_held: Mapped[str] = mapped_column(String(8), default="stop", server_default="stop")

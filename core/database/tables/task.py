@@ -39,6 +39,9 @@ class Task(Table):
     features_bytes: Mapped[int | None]
     # digest of the backbone and the images that they belong to
     features_key: Mapped[str | None] = mapped_column(String(64))
+    # blob of images that compare trials, never learned, deleted with the held-out images
+    selection_sha256: Mapped[str | None] = mapped_column(String(64))
+    n_selection: Mapped[int | None]
     # decrypts predictions on its held-out images, deleted with them; see core.ingest.answers
     answers_key: Mapped[str | None] = mapped_column(String(64))
     # end of the training images' retention; null: not settled, see core.retention.retention
@@ -96,6 +99,11 @@ class Task(Table):
             "features_sha256",
             where="features_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
+        partial_index(
+            "ix_tasks_selection_sha256",
+            "selection_sha256",
+            where="selection_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
+        ),
         partial_index("ix_tasks_data_deleted", "model_id", where="data_deleted_at IS NOT NULL"),
         # The stored bytes of a model are summed up over these.
         partial_index("ix_tasks_waiting", "model_id", "bytes", where="archive_key IS NOT NULL"),
@@ -118,6 +126,12 @@ class Task(Table):
             where="traces_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
         ),
         partial_index(
+            "ix_tasks_selection",
+            "model_id",
+            "n_selection",
+            where="selection_sha256 IS NOT NULL AND held_out_deleted_at IS NULL",
+        ),
+        partial_index(
             "ix_tasks_features",
             "model_id",
             "features_bytes",
@@ -133,4 +147,10 @@ class Task(Table):
     @property
     def digests(self) -> tuple[str | None, ...]:
         """Digests of the blobs of the task, deleted or not."""
-        return self.train_sha256, self.held_out_sha256, self.traces_sha256, self.features_sha256
+        return (
+            self.train_sha256,
+            self.held_out_sha256,
+            self.traces_sha256,
+            self.features_sha256,
+            self.selection_sha256,
+        )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.contract.reports.report import BatchCheck, ExportReport
+from core.contract.trial import TrialFigures
 from core.database.job_log import Line
 from core.database.session import Database
 from core.jobs.fence import Claim
@@ -27,6 +28,7 @@ class Work:
         process: runs a job process on a specification file; returns the folder with its result, or
             None if the end of the job is recorded already.
         publish: publishes the version in a result's folder.
+        judge: returns what the version in a result's folder would be, without publishing it.
     """
 
     db: Database
@@ -40,6 +42,7 @@ class Work:
     train: Callable[[Path], None]
     process: Callable[[Path], Path | None]
     publish: Callable[[Path], None]
+    judge: Callable[[Path], TrialFigures]
 
 
 @dataclass(frozen=True)

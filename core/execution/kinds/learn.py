@@ -1,16 +1,22 @@
 """Learn a task: decode its archive, fetch what the learning process reads, let it run, publish the
 version.
+
+A job with trials learns the task once for each of them, and publishes one result.
 """
 
 import shutil
+from pathlib import Path
 
 from core.database.kinds import Kind as Name
 from core.database.states import State
 from core.execution.kinds.kind import Kind, Work
 from core.execution.prepare import prepare_job
+from core.execution.trials import Trials, has_trials
 from core.execution.validate import validate_archive
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import Monitor, Stopped
+from core.retention.damage import Marks
+from core.storage import Blobs
 
 
 def _run_learn_job(work: Work) -> None:
@@ -19,12 +25,44 @@ def _run_learn_job(work: Work) -> None:
     # Fetching datasets and parts may take long, and a stopped job needs none.
     if work.must_stop():
         raise Stopped
+    if has_trials(work.db, work.claim):
+        _learn_trials(work)
+    else:
+        work.train(_prepare(work, work.folder / "job"))
+
+
+def _prepare(work: Work, folder: Path) -> Path:
+    """Write the specification of the learning process into a folder, and return its path."""
     work.begin("prepare")
-    spec = prepare_job(work.db, work.store, work.claim, work.settings, work.folder / "job")
+    spec = prepare_job(work.db, work.store, work.claim, work.settings, folder)
     hit_failpoint("prepare-done")
     if work.must_stop():
         raise Stopped
-    work.train(spec)
+    return spec
+
+
+def _learn_trials(work: Work) -> None:
+    """Learn and measure the trials that are left, and publish the chosen one."""
+    blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
+    trials = Trials(work.db, work.store, blobs, work.claim, work.settings.max_job_s)
+    while (number := trials.begin_next()) is not None:
+        hit_failpoint("trial-begun")
+        folder = work.folder / f"trial-{number}"
+        made = work.process(_prepare(work, folder))
+        # The end of the attempt is recorded; another one continues with the next trial.
+        if made is None:
+            return
+        trials.store_result(number, made, work.judge(made))
+        shutil.rmtree(folder, ignore_errors=True)
+        if work.must_stop():
+            raise Stopped
+    chosen = trials.choose_trial()
+    if chosen is None:
+        return
+    hit_failpoint("trial-chosen")
+    digests = trials.list_digests()
+    work.publish(trials.fetch_result(chosen, work.folder / "chosen"))
+    trials.delete_results(digests)
 
 
 def _decode_archive(work: Work) -> None:

@@ -14,6 +14,7 @@ from core.contract.jobs.job_event import AliveEvent, JobEvent, LogEvent, MetricE
 from core.contract.jobs.job_result import Measured, MeasuredCell
 from core.contract.jobs.job_spec import EarlierTask, JobSpec
 from core.contract.manifest import Temperature
+from core.contract.trial import TrialScore
 from core.learning.data.dataset import Dataset
 from core.learning.data.held_out_features import HeldOutFeatures, replace_images
 from core.learning.evaluation import stored_predictions
@@ -42,6 +43,7 @@ from core.learning.evaluation.evaluate import (
     score_task,
 )
 from core.learning.evaluation.probe import Probe
+from core.learning.evaluation.trial import score_trial
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
@@ -383,6 +385,17 @@ class Evaluator:
 
     def _get_head(self, task: int) -> int | None:
         return task if self._spec.scenario == "task" else None
+
+    def score_trial(
+        self, network: Network, method: Method, ctx: Context
+    ) -> dict[str, TrialScore | None]:
+        """Return the score of a job that is a trial, as a field of its result.
+
+        Called last, so that nothing which is stored depends on it.
+        """
+        if not self._spec.trial:
+            return {}
+        return {"score": score_trial(network, method, ctx, self._spec.selection, self._ancestors)}
 
     def list_held_out_parts(self) -> dict[int, Dataset]:
         """Return held-out parts by task, in the order of numbers: those of earlier tasks that still

@@ -152,9 +152,8 @@ class Job:
         self._numbers, self._best_numbers = itertools.count(1), itertools.count(1)
         self._start: dict[str, Tensor] = {}
         # Opened now, since a cache may delete the files before the task ends.
-        self._packs = {
-            kind: image_packs.collect_image_packs(kind, spec.parent.parts) for kind in TYPES
-        }
+        parts = spec.parent.parts
+        self._packs = {kind: image_packs.collect_image_packs(kind, parts) for kind in TYPES}
         self._number = spec.task.number
         self._classes = list(spec.task.classes)
         self._first = spec.parent.version == 0
@@ -416,8 +415,8 @@ class Job:
             **snapshot.tensors,
             **stored_predictions.convert_to_tensors(self._evaluator.answers),
         }
-        path = write_snapshot(self._spec.out, tensors, document)
-        position, cost_s = document.position, round(time.monotonic() - begun_at, 3)
+        path, position = write_snapshot(self._spec.out, tensors, document), document.position
+        cost_s = round(time.monotonic() - begun_at, 3)
         self._emit(
             SnapshotEvent(
                 path=path, stage=position.stage, epoch=epoch, step=position.step, cost_s=cost_s
@@ -439,6 +438,7 @@ class Job:
             parameters=sum(p.numel() for p in network.parameters()),
             images=loop.position.images,
             warnings=self._warnings,
+            **self._evaluator.score_trial(network, run.method, run.ctx),
         )
         return write_parts(
             self._spec.out,

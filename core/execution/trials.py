@@ -1,0 +1,203 @@
+"""The trials of a learning job: each is learned, measured and stored, and one is published.
+
+The trial under way lends the job its recipe, so that preparation, snapshots and resuming work as
+for a single recipe. The result of a measured trial is stored until the job ends. The chosen one is
+published from there, with the recipe of its trial: as if the batch had been sent with it alone.
+"""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.trial import TrialFigures
+from core.database import job_log
+from core.database.jobs import change_state
+from core.database.session import Database
+from core.database.states import Action
+from core.database.tables import Job, Trial, TrialFile
+from core.execution import snapshots
+from core.execution.progress import count_seconds
+from core.failpoints import hit_failpoint
+from core.jobs.fence import Claim, lock_claimed_job
+from core.retention import references, retention
+from core.storage import Blobs, Store
+from core.trials.rows import (
+    TrialState,
+    delete_trial_files,
+    find_best,
+    read_trials,
+    reset_trial,
+)
+from core.usage import stored_bytes
+
+CHOOSE_S = 7 * 86_400.0
+"""Seconds that a person may take to choose; then the best trial is chosen."""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The trials of a claimed job.
+
+    Attributes:
+        max_job_s: seconds that the job may run.
+    """
+
+    db: Database
+    store: Store
+    blobs: Blobs
+    claim: Claim
+    max_job_s: float
+
+    def begin_next(self) -> int | None:
+        """Give the job the recipe of the next trial, and return its number; None: all are measured.
+
+        A trial that an earlier attempt began is resumed. Results of trials that were learned from
+        another version than the job continues are forgotten.
+        """
+        with self.db.write() as session:
+            job = lock_claimed_job(session, self.claim)
+            trials = read_trials(session, job.id)
+            if any(trial.parent not in (None, job.parent_version) for trial in trials):
+                _forget_outdated(session, job, trials)
+            if job.chosen_trial is not None:
+                return None
+            first = {trial.state: trial for trial in reversed(trials)}
+            if TrialState.RUNNING in first:
+                return first[TrialState.RUNNING].number
+            if TrialState.WAITING not in first:
+                return None
+            trial, now = first[TrialState.WAITING], self.db.now(session)
+            trial.state, trial.parent = str(TrialState.RUNNING), job.parent_version
+            trial.began_s = count_seconds(session, job.id, now, self.max_job_s)
+            _lend_recipe(job, trial)
+            text = f"Trial {trial.number} of {len(trials)} begins. {trial.reason}"
+            job_log.add_log_line(session, job.id, ("info", text), now)
+            return trial.number
+
+    def store_result(self, number: int, folder: Path, figures: TrialFigures) -> None:
+        """Store the result of a trial, and record that it is measured."""
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        files = {str(path.relative_to(folder)): path for path in paths}
+        stored = {name: self.blobs.put_file(path, link=True) for name, path in files.items()}
+        hit_failpoint("trial-stored")
+        with self.db.write() as session:
+            # Until the transaction ends, no sweep deletes the blobs that it is about to name.
+            references.lock_references_shared(session)
+            for name, (sha256, _) in stored.items():
+                if not self.blobs.has(sha256):
+                    self.blobs.put_file(files[name])
+            job = lock_claimed_job(session, self.claim)
+            now = self.db.now(session)
+            trial = session.get_one(Trial, (job.id, number))
+            trial.state, trial.figures = str(TrialState.MEASURED), figures
+            used = count_seconds(session, job.id, now, self.max_job_s)
+            trial.seconds = round(max(0.0, used - (trial.began_s or 0.0)), 3)
+            session.add_all(
+                TrialFile(job_id=job.id, trial=number, name=name, sha256=sha256, bytes=size)
+                for name, (sha256, size) in stored.items()
+            )
+            # Its snapshot is of no use to the next trial.
+            _forget_states(job)
+            text = f"Trial {number} is measured: {_describe_figures(figures)}."
+            job_log.add_log_line(session, job.id, ("info", text), now)
+            session.flush()
+            size = sum(size for _, size in stored.values())
+            stored_bytes.add_stored_bytes(session, job.owner_id, size)
+        hit_failpoint("trial-measured")
+        for info in list(self.store.list(snapshots.build_snapshot_prefix(self.claim.job_id))):
+            self.store.delete(info.key)
+
+    def choose_trial(self) -> int | None:
+        """Return the number of the trial to publish; None: the job waits for a person.
+
+        The job gets the recipe of the chosen trial.
+        """
+        with self.db.write() as session:
+            job = lock_claimed_job(session, self.claim)
+            trials = read_trials(session, job.id)
+            now = self.db.now(session)
+            if job.chosen_trial is None:
+                measured = [each for each in trials if each.state == TrialState.MEASURED]
+                if job.choose == "manual" and len(measured) > 1:
+                    job.choose_until = now + CHOOSE_S
+                    change_state(session, job, Action.ASK, now)
+                    return None
+                job.chosen_trial = find_best(trials)
+            chosen = next(each for each in trials if each.number == job.chosen_trial)
+            _lend_recipe(job, chosen)
+            text = f"Trial {chosen.number} of {len(trials)} is chosen, and becomes the version."
+            job_log.add_log_line(session, job.id, ("info", text), now)
+            return chosen.number
+
+    def fetch_result(self, number: int, folder: Path) -> Path:
+        """Copy the stored result of a trial to a folder, and return the folder.
+
+        Raises:
+            StoreCorrupt: a file is missing or damaged.
+        """
+        with self.db.read() as session:
+            query = select(TrialFile.name, TrialFile.sha256).where(
+                TrialFile.job_id == self.claim.job_id, TrialFile.trial == number
+            )
+            files = [(name, sha256) for name, sha256 in session.execute(query)]
+        for name, sha256 in files:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.blobs.fetch_file(sha256), path)
+        return folder
+
+    def list_digests(self) -> list[str]:
+        """Return the digests of all stored files of the job's trials."""
+        with self.db.read() as session:
+            query = select(TrialFile.sha256).where(TrialFile.job_id == self.claim.job_id)
+            return sorted(set(session.scalars(query)))
+
+    def delete_results(self, digests: list[str]) -> None:
+        """Delete those of the files that nothing names any more."""
+        for start in range(0, len(digests), _LOOK_UP):
+            retention.delete_unused_blobs(self.db, self.blobs, digests[start : start + _LOOK_UP])
+
+
+_LOOK_UP = 200
+"""Digests that one query looks up."""
+
+
+def has_trials(db: Database, claim: Claim) -> bool:
+    """Return True if a claimed job has trials."""
+    with db.read() as session:
+        return session.scalar(select(Job.choose).where(Job.id == claim.job_id)) is not None
+
+
+def _lend_recipe(job: Job, trial: Trial) -> None:
+    """Give the job the recipe of a trial, and let its progress begin again."""
+    job.recipe, job.recipe_override = trial.recipe, trial.recipe_override
+    job.progress = {}
+    _forget_states(job)
+
+
+def _forget_states(job: Job) -> None:
+    """Forget the states of the trial before; strikes count per trial."""
+    job.snapshot = job.anytime = job.resume_on = None
+    job.strikes = job.out_of_memory = 0
+    job.revision += 1
+
+
+def _forget_outdated(session: Session, job: Job, trials: list[Trial]) -> None:
+    """Let the trials be learned again, since the job continues another version than they did."""
+    delete_trial_files(session, job.id)
+    job.chosen_trial = None
+    for trial in trials:
+        reset_trial(trial)
+
+
+def _describe_figures(figures: TrialFigures) -> str:
+    score = figures.score
+    found = (
+        "no image compares it"
+        if score is None
+        else f"score {score.value:.1%} ± {score.error:.1%} on {score.images:,} images"
+    )
+    return found if figures.passed else f"{found}; its version would be held, since {figures.held}"

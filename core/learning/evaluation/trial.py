@@ -1,0 +1,73 @@
+"""The score by which the results of different recipes for a batch are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.contract.jobs.job_spec import SelectionPart
+from core.contract.trial import TrialScore
+from core.learning.analytic.choice import average_classes
+from core.learning.evaluation.ancestors import Ancestors
+from core.learning.evaluation.evaluate import can_answer, score_task
+from core.learning.methods.method import Method
+from core.learning.networks import Network
+from core.learning.precision import Inputs
+from core.learning.training.context import Context
+
+
+def score_trial(
+    network: Network,
+    method: Method,
+    ctx: Context,
+    parts: Sequence[SelectionPart],
+    ancestors: Ancestors,
+) -> TrialScore | None:
+    """Return the score of a learned network: the mean over tasks of its accuracy on their images.
+
+    Without such images it is the mean over classes of left-out answers. None if the method has none
+    either.
+    """
+    if not parts:
+        return _score_left_out(method, ctx)
+    return _score_selection(network, method, ctx.inputs, parts, ancestors)
+
+
+def _score_selection(
+    network: Network,
+    method: Method,
+    inputs: Inputs,
+    parts: Sequence[SelectionPart],
+    ancestors: Ancestors,
+) -> TrialScore | None:
+    counts: dict[str, list[int]] = {}
+    for part in parts:
+        data = ancestors.read_dataset(part.path, part.classes)
+        if len(data) and can_answer(network, part.task, data.list_needed_outputs()):
+            scores = score_task(network, data, part.task, method.predict_logits, inputs)
+            counts[str(part.task)] = [int(data.problem.is_right(scores).sum()), len(data)]
+        elif len(data):
+            # A version that lost the task's classes gets none of its images right.
+            counts[str(part.task)] = [0, len(data)]
+    if not counts:
+        return None
+    shares = [right / images for right, images in counts.values()]
+    variances = [
+        share * (1 - share) / images
+        for share, (_, images) in zip(shares, counts.values(), strict=True)
+    ]
+    return TrialScore(
+        source="selection",
+        value=sum(shares) / len(shares),
+        error=sum(variances) ** 0.5 / len(shares),
+        images=sum(images for _, images in counts.values()),
+        tasks=counts,
+    )
+
+
+def _score_left_out(method: Method, ctx: Context) -> TrialScore | None:
+    left_out = method.compute_left_out_scores(ctx)
+    if left_out is None or not len(left_out[1]):
+        return None
+    scores, labels = left_out
+    value, error = average_classes((scores.argmax(1) == labels).double(), labels)
+    return TrialScore(source="left-out", value=value, error=error, images=len(labels))

@@ -1,0 +1,117 @@
+"""The verdict on a trial: what its version would be, without publishing it."""
+
+import math
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from core.contract.part_types import IMAGE_TYPES
+from core.contract.trial import TrialFigures
+from core.database.session import Database
+from core.database.tables import Model, Version
+from core.files.safetensors_header import read_header
+from core.jobs.fence import Claim
+from core.lineage import words
+from core.lineage.coverage import list_taught_tasks
+from core.lineage.judgement import read_forecast_rise
+from core.lineage.row import read_matrix_row
+from core.publishing import negative_flips
+from core.publishing.negative_flips import ProductionComparison
+from core.publishing.version_rows import (
+    Made,
+    begin_publishing,
+    delete_unnamed_objects,
+    store_files,
+    write_version,
+)
+from core.retention.damage import Marks
+from core.statistics.matrix_row import compute_row_figures
+from core.storage import Blobs, Store
+
+
+def judge_result(
+    db: Database, store: Store, claim: Claim, result: Path, cache: Path
+) -> TrialFigures:
+    """Return what the version of a claimed job's result would be; nothing is published.
+
+    The version is written and judged in a transaction that is rolled back.
+
+    Args:
+        result: folder of the result.
+        cache: the worker's folder for copies of stored blobs.
+
+    Raises:
+        LeaseLost, WrongState, ValueError: see `publish_result`.
+    """
+    blobs = Blobs(store, cache, marks=Marks(db))
+    made = store_files(db, blobs, claim, result)
+    judged: TrialFigures | None = None
+    while judged is None:  # None: production moved while the versions were compared
+        comparison = negative_flips.compare_with_production(db, blobs, claim, made.folder)
+        try:
+            with db.write() as session:
+                judged = _judge_version(db, session, blobs, claim, made, comparison)
+                raise _Undo
+        except _Undo:
+            pass
+    delete_unnamed_objects(db, blobs, made, set())
+    return judged
+
+
+class _Undo(Exception):
+    """Rolls a transaction back whose rows were only needed for a verdict."""
+
+
+def _judge_version(
+    db: Database,
+    session: Session,
+    blobs: Blobs,
+    claim: Claim,
+    made: Made,
+    comparison: ProductionComparison,
+) -> TrialFigures | None:
+    """Write and judge the version of a result; None if production is not the compared version."""
+    publishing = begin_publishing(db, session, blobs, claim, made)
+    model = publishing.model
+    if negative_flips.find_production_number(session, model.id) != comparison.production:
+        return None
+    version, size = write_version(publishing, made, comparison)
+    return _describe_version(session, model, version, made, size)
+
+
+def _describe_version(
+    session: Session, model: Model, version: Version, made: Made, size: int
+) -> TrialFigures:
+    """Return the figures of a version that is judged."""
+    row = read_matrix_row(session, model.id, version.number)
+    figures = compute_row_figures(list_taught_tasks(version.manifest), row, model.scenario)
+    rise = read_forecast_rise(session, model.id, version.number)
+    gate = version.gate
+    return TrialFigures(
+        score=made.folder.document.score,
+        passed=gate["passed"],
+        held=None if gate["passed"] else words.explain_checks(gate),
+        accuracy={str(task): [cell.correct, cell.total] for task, cell in sorted(row.items())},
+        acc=figures.acc,
+        forgetting=figures.forgetting,
+        # JSON has no infinity.
+        forecast=rise if rise is not None and math.isfinite(rise) else None,
+        bytes=size,
+        images=_count_images(made),
+    )
+
+
+def _count_images(made: Made) -> int:
+    """Return the number of training images in the memory of a version.
+
+    The first part of a type lists them; the others are packs of their pixels.
+    """
+    first = {part.file.type: part.file.path for part in reversed(made.parts)}
+    counts = [
+        tensor.shape[0]
+        for kind, path in first.items()
+        if kind in IMAGE_TYPES
+        for tensor in read_header(path)
+        if tensor.name == "labels"
+    ]
+    return sum(counts)

@@ -1,0 +1,280 @@
+"""The rows of a version that a job has made, written in the transaction that publishes it.
+
+The files of its result are stored before. What nothing names afterwards is deleted again.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.edit import EditResult
+from core.contract.jobs.job_result import JobResult
+from core.contract.manifest import StoredPart
+from core.database import measurements
+from core.database.measurements import remove_figures
+from core.database.session import Database
+from core.database.states import Action, find_next_state
+from core.database.tables import Job, Model, Part, Task, Version
+from core.edits import record
+from core.errors import Unavailable
+from core.execution.held_out_features import (
+    BACKBONE,
+    StoredFeatures,
+    store_features,
+    write_features,
+)
+from core.execution.result import PartFile, ResultFolder, read_result
+from core.execution.totals import StoredTotals, store_totals
+from core.failpoints import hit_failpoint
+from core.ids import new_id
+from core.jobs.fence import Claim, lock_claimed_job
+from core.lineage import lineage
+from core.lineage.coverage import add_taught_task
+from core.lineage.judgement import judge_version
+from core.publishing import answers
+from core.publishing.answers import Sealed
+from core.publishing.confused_pairs import ConfusedPair, count_confused_pairs
+from core.publishing.manifest import JobRows, build_manifest
+from core.publishing.measured import Measurements, write_measured
+from core.publishing.negative_flips import ProductionComparison
+from core.retention import references, retention
+from core.storage import Blobs
+
+
+@dataclass(frozen=True)
+class StoredPartFile:
+    """A stored part: its local file, digest and size in bytes."""
+
+    file: PartFile
+    sha256: str
+    bytes: int
+
+    def to_stored_part(self) -> StoredPart:
+        """Return the part as the manifest lists it."""
+        return StoredPart(
+            name=self.file.name, type=self.file.type, sha256=self.sha256, bytes=self.bytes
+        )
+
+
+@dataclass(frozen=True)
+class Made:
+    """A result whose files are stored.
+
+    Attributes:
+        folder: the result.
+        parts: stored parts.
+        predictions: new predictions.
+        features: features of held-out images by task.
+        totals: sums over all tasks, if the method has any.
+        confused: pairs of classes that the version confuses.
+        edit: what an edit changes besides; None for a batch.
+    """
+
+    folder: ResultFolder[JobResult]
+    parts: list[StoredPartFile]
+    predictions: Sealed
+    features: dict[int, StoredFeatures]
+    totals: StoredTotals | None
+    confused: list[ConfusedPair]
+    edit: EditResult | None = None
+
+
+@dataclass(frozen=True)
+class Publishing:
+    """The publishing transaction: its session, the rows that it has locked, and its time."""
+
+    session: Session
+    model: Model
+    task: Task
+    job: Job
+    now: float
+
+
+def store_files(db: Database, blobs: Blobs, claim: Claim, result: Path) -> Made:
+    """Store the files of a result: parts, predictions, features and totals."""
+    result_folder = read_result(result)
+    stored = []
+    for file in result_folder.parts:
+        # With the link, this machine need not download the parts for the next task.
+        stored.append(StoredPartFile(file, *blobs.put_file(file.path, link=True)))
+        hit_failpoint("part-stored")
+    sealed = answers.store_predictions(
+        db, blobs, claim, result_folder.folder, result_folder.document.answers
+    )
+    return Made(
+        result_folder,
+        stored,
+        sealed,
+        store_features(blobs, result_folder),
+        store_totals(blobs, result_folder),
+        count_confused_pairs(result_folder),
+        record.read_edit_result(result),
+    )
+
+
+def begin_publishing(
+    db: Database, session: Session, blobs: Blobs, claim: Claim, made: Made
+) -> Publishing:
+    """Lock what the publishing transaction changes.
+
+    Raises:
+        LeaseLost, WrongState: see `publish_result`.
+    """
+    # Until the transaction ends, no sweep deletes a blob that it is about to name.
+    references.lock_references_shared(session)
+    _store_deleted_again(session, blobs, made)
+    job = lock_claimed_job(session, claim)
+    find_next_state(job.state, Action.PUBLISH)  # raises at once if a stop was requested
+    model = lineage.lock_model(session, job.model_id)
+    task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
+    return Publishing(session, model, task, job, db.now(session))
+
+
+def write_version(
+    publishing: Publishing, made: Made, comparison: ProductionComparison
+) -> tuple[Version, int]:
+    """Write the rows of the version and judge it; return it with the bytes that it adds."""
+    session, model, job = publishing.session, publishing.model, publishing.job
+    size = 0
+    if made.edit is not None:
+        size = record.record_edit(
+            session, model, job, made.edit, model.next_version, publishing.now
+        )
+    version = _add_version(publishing, made.folder.document, made.parts, made.edit)
+    size += version.bytes_new + _store_measurements(session, model, version, made, comparison)
+    version.gate = judge_version(session, model, version)
+    return version, size
+
+
+def _store_deleted_again(session: Session, blobs: Blobs, made: Made) -> None:
+    """Store again what was deleted as unused meanwhile; the caller holds the lock on references.
+
+    Objects that another row refers to are not deleted meanwhile. The store is asked for the others
+    before any row is locked, since a slow store would keep heartbeats and requests waiting.
+    """
+    files = {part.sha256: part.file.path for part in made.parts}
+    files |= {features.sha256: features.path for features in made.features.values()}
+    if made.totals is not None:
+        files[made.totals.sha256] = made.totals.path
+    if made.predictions.blob is not None:
+        files[made.predictions.blob.sha256] = made.predictions.path
+    for sha256 in sorted(set(files) - references.find_used_digests(session, list(files))):
+        # A sweep may have deleted a blob between its upload and the lock.
+        if not blobs.has(sha256):
+            blobs.put_file(files[sha256])
+    edited = [] if made.edit is None else record.list_new_digests(made.edit)
+    for sha256 in sorted(set(edited) - references.find_used_digests(session, edited)):
+        if not blobs.has(sha256):
+            raise Unavailable("A file of the edit was removed before anything named it.")
+
+
+def _store_measurements(
+    session: Session, model: Model, version: Version, made: Made, comparison: ProductionComparison
+) -> int:
+    """Store measurements, predictions and comparisons.
+
+    Return the added bytes of predictions and features.
+    """
+    document = made.folder.document
+    cells = answers.filter_retained(session, model, made.predictions.cells)
+    size = answers.count_new_bytes(session, model, cells)
+    measured = Measurements(document.results, document, cells)
+    write_measured(session, model, version, measured, _find_deleted_tasks(session, model))
+    answers.store_object_keys(session, model, made.predictions, cells)
+    backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
+    size += write_features(session, model, backbone, made.features)
+    answers.fill_parent_cells(session, model, version.parent or 0, cells, document)
+    measurements.insert_measurement_rows(session, model.id, version.number, comparison.build_rows())
+    return size
+
+
+def _find_deleted_tasks(session: Session, model: Model) -> set[int]:
+    """Return the tasks whose data was deleted, perhaps while the job ran.
+
+    Nothing new is stored of them.
+    """
+    query = select(Task.number).where(Task.model_id == model.id, Task.data_deleted_at.is_not(None))
+    return set(session.execute(query).scalars())
+
+
+def _add_version(
+    publishing: Publishing, result: JobResult, stored: list[StoredPartFile], edit: EditResult | None
+) -> Version:
+    """Add the next version and its parts; its status is held until it is judged."""
+    session, model = publishing.session, publishing.model
+    task, job = publishing.task, publishing.job
+    # Taken in the publishing transaction: one that fails leaves no gap.
+    number = model.next_version
+    model.next_version = number + 1
+    start = (job.parent_version or 0) if edit is None else edit.parent
+    parent = lineage.find_numbered_version(session, model, start)
+    base = lineage.find_numbered_version(session, model, 0)
+    assert parent is not None and base is not None, "a job starts from a version of its model"
+    described = [part.to_stored_part() for part in stored]
+    tasks = add_taught_task(parent.manifest, task.number) if edit is None else edit.taught
+    content = build_manifest(
+        JobRows(model, task, job, base), result, described, number, tasks, start
+    )
+    # By digest, since parts with the same bytes are one blob.
+    sizes = {part.sha256: part.bytes for part in stored}
+    existing = _find_known_digests(session, model, sizes)
+    version = Version(
+        id=new_id("ver"),
+        model_id=model.id,
+        number=number,
+        parent=start,
+        task_number=task.number,
+        job_id=job.id,
+        status="held",
+        gate={"passed": False, "checks": []},
+        created_at=publishing.now,
+        # Figures are rows of their own (`_store_measurements`), and would be stored twice.
+        manifest=remove_figures(content),
+        bytes=sum(part.bytes for part in stored),
+        bytes_new=sum(size for sha256, size in sizes.items() if sha256 not in existing),
+    )
+    session.add(version)
+    session.flush()  # before the rows that refer to it
+    for position, part in enumerate(stored):
+        session.add(
+            Part(
+                version_id=version.id,
+                name=part.file.name,
+                position=position,
+                type=part.file.type,
+                sha256=part.sha256,
+                bytes=part.bytes,
+            )
+        )
+    return version
+
+
+def _find_known_digests(session: Session, model: Model, digests: Collection[str]) -> set[str]:
+    """Return those digests that a version of the model has already."""
+    of_model = (
+        select(Part.sha256)
+        .join(Version, Version.id == Part.version_id)
+        .where(
+            Version.model_id == model.id,
+            references.avoid_digest_index(Part.sha256).in_(digests),
+            Part.deleted_at.is_(None),
+        )
+    )
+    return set(session.execute(of_model).scalars())
+
+
+def delete_unnamed_objects(db: Database, blobs: Blobs, made: Made, former: set[str]) -> None:
+    """Delete stored objects without a row: predictions and features of deleted images, totals.
+
+    Args:
+        former: totals that were replaced.
+    """
+    stored = former | {features.sha256 for features in made.features.values()}
+    stored |= set() if made.edit is None else record.list_former_digests(made.edit)
+    stored |= {of.sha256 for of in (made.predictions.blob, made.totals) if of is not None}
+    with db.read() as session:
+        unused = sorted(stored - references.find_used_digests(session, sorted(stored)))
+    retention.delete_unused_blobs(db, blobs, unused)

@@ -1,0 +1,90 @@
+"""The recipe of a batch that is sent, or the trials of several, and the seconds that they take."""
+
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from core.contract.catalogue import Catalogue
+from core.contract.trial import LEAST_FOR_SELECTION
+from core.database.tables import Model
+from core.errors import InvalidRecipe
+from core.recipe.resolve import Resolved, resolve_recipe
+from core.tasks.batch_plan import Past, Plan
+from core.tasks.expected_job import estimate_job_seconds
+from core.tasks.sent_batch import Batch
+from core.trials.plan import Batch as TrialBatch
+from core.trials.plan import Check, PlannedTrial, plan_trials
+from core.trials.rows import has_selection_images
+
+
+def resolve_batch_recipe(
+    session: Session, catalogue: Catalogue, past: Past, batch: Batch, check: Check
+) -> tuple[Resolved, list[PlannedTrial]]:
+    """Return the recipe of a batch with all warnings about it, and its trials.
+
+    With trials, it is the recipe of the first of them.
+
+    Args:
+        check: checks that the model can learn the batch with a recipe.
+
+    Raises:
+        Invalid, InvalidRecipe, JobTooLarge: see `core.trials.plan.plan_trials`.
+    """
+    trials = _plan_trials(session, catalogue, past, batch, check)
+    if trials:
+        return _summarise_trials(trials), trials
+    model = past.model
+    resolved = resolve_recipe(
+        catalogue,
+        model.scenario,
+        model.recipe,
+        batch.override,
+        architecture=model.architecture,
+        problem=model.problem,
+    )
+    return Resolved(resolved.recipe, [*resolved.warnings, *check(resolved)]), []
+
+
+def estimate_plan_seconds(
+    session: Session, catalogue: Catalogue, model: Model, plan: Plan, images: tuple[int, int]
+) -> float | None:
+    """Return the expected seconds of a batch's job, over all its trials; None: unknown.
+
+    Args:
+        images: number of images to learn, and of held-out images that the job predicts.
+    """
+    recipes = [trial.resolved.recipe for trial in plan.trials] or [plan.resolved.recipe]
+    total = 0.0
+    for recipe in recipes:
+        seconds = estimate_job_seconds(session, catalogue, model, recipe, *images)
+        if seconds is None:
+            return None
+        total += seconds
+    return total
+
+
+def _plan_trials(
+    session: Session, catalogue: Catalogue, past: Past, batch: Batch, check: Check
+) -> list[PlannedTrial]:
+    if batch.trials is None:
+        return []
+    if batch.recipe is not None:
+        raise InvalidRecipe("Send one recipe, or trials of several, not both.")
+    directory, model = batch.directory, past.model
+    is_large = max(directory.classes.values(), default=0) >= LEAST_FOR_SELECTION
+    trial_batch = TrialBatch(
+        is_first=model.next_task == 1,
+        images=directory.n_train,
+        has_selection=is_large or has_selection_images(session, model.id),
+    )
+    return plan_trials(catalogue, model, batch.trials, trial_batch, check)
+
+
+def _summarise_trials(trials: Sequence[PlannedTrial]) -> Resolved:
+    """Return the first candidate's recipe, with the warnings about all of them."""
+    warnings = [
+        f"Trial {number}: {text}"
+        for number, trial in enumerate(trials, start=1)
+        for text in trial.resolved.warnings
+    ]
+    return Resolved(trials[0].resolved.recipe, warnings)

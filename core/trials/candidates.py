@@ -1,0 +1,103 @@
+"""Recipes that trials may compare, in the order in which they are tried to fit a model."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from core.contract.patch import RecipePatch
+from core.database.tables import Model
+
+COUNTS, RANDOM = "counts", "random"
+LEAST_TO_TRAIN = 50
+"""Training images below which no candidate trains more than the head."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A recipe override, and the reason for trying it in a sentence."""
+
+    patch: RecipePatch
+    reason: str
+
+
+def list_suggestions(model: Model, is_first: bool, images: int) -> list[Suggestion]:
+    """Return recipes for a batch of a model, those that are worth most first.
+
+    Some of them may not fit the model, which the caller checks.
+
+    Args:
+        is_first: True if the model was taught nothing yet.
+        images: training images of the batch.
+    """
+    suggestions = [] if model.base == RANDOM else list(_iterate_heads())
+    if images >= LEAST_TO_TRAIN:
+        suggestions += _iterate_trained(model, is_first)
+    return [*suggestions, *_iterate_variants()]
+
+
+def keeps_images(model: Model) -> bool:
+    """Return True if the settings of a model let it keep training images after a batch."""
+    may_stay = model.keep_training_data or model.training_data_days > 0
+    return may_stay and model.held_out != COUNTS
+
+
+def _iterate_heads() -> Iterator[Suggestion]:
+    yield Suggestion(
+        {"method": {"name": "analytic", "head": "lda"}},
+        "A discriminant in closed form takes one pass, forgets nothing, and answers rare classes "
+        "as readily as frequent ones.",
+    )
+    yield Suggestion(
+        {"method": {"name": "analytic", "head": "ridge"}},
+        "A ridge regression in closed form costs the same, and is often better where classes are "
+        "not shaped alike.",
+    )
+
+
+def _iterate_trained(model: Model, is_first: bool) -> Iterator[Suggestion]:
+    if is_first:
+        epochs, depth = (10, 5) if model.base == RANDOM else (5, 2)
+        yield Suggestion(
+            {"method": {"name": "analytic", "adapt": {"epochs": epochs, "depth": depth}}},
+            "The first batch trains the network once, which helps if its images differ from those "
+            "of the base; later batches leave it.",
+        )
+    yield Suggestion(
+        {"method": {"name": "slca"}},
+        "The whole network learns slowly, and the head is aligned by what it remembers of each "
+        "class; no image is kept.",
+    )
+    if keeps_images(model):
+        yield Suggestion(
+            {"method": {"name": "er-ace"}},
+            "The whole network learns, and earlier images are kept and replayed, which this "
+            "model's settings allow.",
+        )
+        yield Suggestion(
+            {"method": {"name": "icarl"}},
+            "Exemplars of each class are kept, and images are answered by the nearest mean of a "
+            "class.",
+        )
+
+
+def _iterate_variants() -> Iterator[Suggestion]:
+    yield Suggestion(
+        {"method": {"name": "analytic", "head": "ncm"}},
+        "The nearest mean of a class needs the fewest images of each.",
+    )
+    yield Suggestion(
+        {"method": {"name": "analytic", "head": "ridge", "balanced": False, "offsets": False}},
+        "A ridge regression that weighs images alike favours frequent classes, which is right if "
+        "they stay frequent.",
+    )
+    yield Suggestion(
+        {"method": {"name": "analytic", "head": "lda", "prior": "empirical", "offsets": False}},
+        "A discriminant that expects classes as often as they were sent.",
+    )
+    yield Suggestion(
+        {"method": {"name": "slca", "backbone_rate": 0.01}},
+        "The network moves a tenth as much, which keeps what it knows.",
+    )
+    yield Suggestion(
+        {"method": {"name": "er-ace"}, "rebalance": {}},
+        "The head is trained once more on equally many images of each class.",
+    )

@@ -1,0 +1,105 @@
+"""The trials of a job as responses show them."""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy.orm import Session
+
+from core.contract.responses.trial import TrialOut, TrialScoreOut, TrialsOut
+from core.contract.trial import TrialScore
+from core.database.session import Database
+from core.database.tables import Job, Model, Trial
+from core.errors import NotFound
+from core.ids import is_id
+from core.jobs.jobs import make_missing_error
+from core.requests.actor import Actor
+from core.requests.times import format_rfc3339
+from core.trials.choice import Candidate, explain_loss
+from core.trials.rows import find_best, list_candidates, read_trials
+
+
+def read_job_trials(db: Database, actor: Actor, job_id: str) -> TrialsOut:
+    """Return the trials of a job.
+
+    Raises:
+        NotFound: the caller sees no such job, or it has one recipe.
+    """
+    with db.read() as session:
+        job = session.get(Job, job_id) if is_id(job_id, "job") else None
+        if job is None or not actor.can_see(job.owner_id):
+            raise make_missing_error(job_id)
+        return build_trials_response(session, job)
+
+
+def build_trials_response(session: Session, job: Job) -> TrialsOut:
+    """Return the trials of a job.
+
+    Raises:
+        NotFound: the job has one recipe.
+    """
+    require_trials(job)
+    assert job.choose is not None, "required above"
+    session.flush()
+    trials = read_trials(session, job.id)
+    best = find_best(trials)
+    candidates = {each.number: each for each in list_candidates(trials)}
+    model = session.get_one(Model, job.model_id)
+    winner = candidates.get(job.chosen_trial or 0)
+    return {
+        "job": job.id,
+        "choose": job.choose,
+        "state": job.state,
+        "source": "selection" if model.selection else "left-out",
+        "chosen": job.chosen_trial,
+        "best": best,
+        "until": format_rfc3339(job.choose_until),
+        "items": [_trial_to_json(trial, candidates, winner) for trial in trials],
+    }
+
+
+def require_trials(job: Job) -> None:
+    """Check that a job has trials. Raises NotFound."""
+    if job.choose is None:
+        raise NotFound(
+            f"Job {job.id} learns one recipe and has no trials. Send a batch with trials=auto to "
+            f"compare several."
+        )
+
+
+def _trial_to_json(
+    trial: Trial, candidates: Mapping[int, Candidate], winner: Candidate | None
+) -> TrialOut:
+    figures, own = trial.figures, candidates.get(trial.number)
+    is_loser = own is not None and winner is not None and own.number != winner.number
+    lost = explain_loss(own, winner) if is_loser and own is not None and winner else None
+    return {
+        "trial": trial.number,
+        "recipe": trial.recipe_override,
+        "reason": trial.reason,
+        "state": trial.state,
+        "score": None if figures is None else _score_to_json(figures.score),
+        "passes_gate": None if figures is None else figures.passed,
+        "accuracy": {} if figures is None else _compute_shares(figures.accuracy),
+        "acc": None if figures is None else figures.acc,
+        "forgetting": None if figures is None else figures.forgetting,
+        "forecast": None if figures is None else figures.forecast,
+        "seconds": trial.seconds,
+        "bytes": None if figures is None else figures.bytes,
+        "images": None if figures is None else figures.images,
+        "error": trial.error,
+        "why_lost": trial.error["detail"] if trial.error is not None else lost,
+    }
+
+
+def _score_to_json(score: TrialScore | None) -> TrialScoreOut | None:
+    if score is None:
+        return None
+    return {
+        "source": score.source,
+        "value": score.value,
+        "standard_error": score.error,
+        "images": score.images,
+    }
+
+
+def _compute_shares(counts: Mapping[str, Sequence[int]]) -> dict[str, float | None]:
+    return {task: right / total if total else None for task, (right, total) in counts.items()}

@@ -1,0 +1,171 @@
+"""The rows of a job's trials: read, ranked, failed, started again and forgotten."""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+from sqlalchemy import Select, delete, select
+from sqlalchemy.orm import Session
+
+from core.contract.error import JobError
+from core.contract.patch import RecipePatch
+from core.contract.responses.recipe import RecipeOut
+from core.database.jobs import change_state, is_unfinished
+from core.database.states import Action, State
+from core.database.tables import Job, Task, Trial, TrialFile
+from core.trials.choice import Candidate, choose_candidate
+from core.trials.plan import PlannedTrial, TrialsAsked
+
+_OF_ALL = frozenset({"data", "time"})
+"""Kinds of errors that all candidates would meet."""
+
+
+class TrialState(StrEnum):
+    """State of a candidate."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    MEASURED = "measured"
+    FAILED = "failed"
+
+
+def read_trials(session: Session, job_id: str) -> list[Trial]:
+    """Return the trials of a job, in order."""
+    query = select(Trial).where(Trial.job_id == job_id).order_by(Trial.number)
+    return list(session.scalars(query))
+
+
+def add_trials(
+    session: Session, job: Job, planned: Sequence[PlannedTrial], asked: TrialsAsked | None
+) -> None:
+    """Add the trials of a new job, if it has any."""
+    job.choose = None if asked is None else asked.choose
+    session.add_all(
+        Trial(
+            job_id=job.id,
+            number=number,
+            recipe_override=trial.override,
+            recipe=trial.resolved.recipe,
+            reason=trial.reason,
+            state=str(TrialState.WAITING),
+            parent=None,
+            began_s=None,
+            seconds=None,
+            figures=None,
+            error=None,
+        )
+        for number, trial in enumerate(planned, start=1)
+    )
+
+
+def has_selection_images(session: Session, model_id: str) -> bool:
+    """Return True if a task of a model has images that trials are compared on."""
+    query = select(Task.id).where(
+        Task.model_id == model_id,
+        Task.selection_sha256.is_not(None),
+        Task.held_out_deleted_at.is_(None),
+    )
+    return session.scalar(query.limit(1)) is not None
+
+
+def list_candidates(trials: Sequence[Trial]) -> list[Candidate]:
+    """Return the measured trials."""
+    return [
+        Candidate(trial.number, trial.figures, trial.seconds or 0.0)
+        for trial in trials
+        if trial.state == TrialState.MEASURED and trial.figures is not None
+    ]
+
+
+def find_best(trials: Sequence[Trial]) -> int | None:
+    """Return the number of the best measured trial; None without one."""
+    candidates = list_candidates(trials)
+    return choose_candidate(candidates).number if candidates else None
+
+
+def fail_running_trial(session: Session, job: Job, problem: JobError) -> bool:
+    """Record that the running trial of a job failed; return True if the job goes on with another.
+
+    Errors of the batch concern all trials, and so does the time that the job may take.
+    """
+    if job.choose is None or problem["kind"] in _OF_ALL:
+        return False
+    trials = read_trials(session, job.id)
+    running = next((trial for trial in trials if trial.state == TrialState.RUNNING), None)
+    # A job whose trials are all measured fails when the chosen one cannot be published.
+    if running is None:
+        return False
+    running.state, running.error = str(TrialState.FAILED), problem
+    return any(trial.state != TrialState.FAILED for trial in trials)
+
+
+def start_trials_again(
+    session: Session, job: Job, change: Callable[[RecipePatch], tuple[RecipePatch, RecipeOut]]
+) -> None:
+    """Let all trials of a job be learned again.
+
+    Args:
+        change: returns the override and the resolved recipe in place of an override.
+    """
+    job.chosen_trial = job.choose_until = None
+    for trial in read_trials(session, job.id):
+        trial.recipe_override, trial.recipe = change(trial.recipe_override)
+        reset_trial(trial)
+    delete_trial_files(session, job.id)
+
+
+def reset_trial(trial: Trial) -> None:
+    """Forget what was measured of a trial."""
+    trial.state = str(TrialState.WAITING)
+    trial.parent = trial.began_s = trial.seconds = trial.figures = trial.error = None
+
+
+def drop_trials(session: Session, job: Job) -> None:
+    """Turn a job into one with a single recipe, if it has trials."""
+    if job.choose is None:
+        return
+    job.choose = job.chosen_trial = job.choose_until = None
+    delete_trial_files(session, job.id)
+    session.execute(delete(Trial).where(Trial.job_id == job.id))
+
+
+def delete_trial_files(session: Session, job_id: str) -> set[str]:
+    """Delete the rows of files of a job's trials, and return the files' digests."""
+    rows = list(session.scalars(select(TrialFile).where(TrialFile.job_id == job_id)))
+    for row in rows:
+        session.delete(row)
+    return {row.sha256 for row in rows}
+
+
+def lock_trial_jobs(session: Session, model_id: str) -> None:
+    """Lock the unfinished jobs with trials of a model.
+
+    Before `forget_results` and before the model's row: another order could deadlock.
+    """
+    query = _select_trial_jobs(model_id).with_for_update(key_share=True)
+    session.scalars(query.execution_options(populate_existing=True)).all()
+
+
+def _select_trial_jobs(model_id: str) -> Select[Job]:
+    with_trials = (Job.model_id == model_id, Job.choose.is_not(None))
+    return select(Job).where(*with_trials, is_unfinished(Job.state)).order_by(Job.id)
+
+
+def forget_results(session: Session, model_id: str, now: float) -> set[str]:
+    """Forget the results of unfinished trials of a model, since data of it is deleted.
+
+    They are learned again without that data. The caller holds the lock on the model's row.
+
+    Returns:
+        The digests of their files.
+    """
+    digests: set[str] = set()
+    for job in session.scalars(_select_trial_jobs(model_id)):
+        digests |= delete_trial_files(session, job.id)
+        for trial in read_trials(session, job.id):
+            if trial.state == TrialState.MEASURED:
+                reset_trial(trial)
+        job.chosen_trial = job.choose_until = None
+        if job.state == State.CHOOSING:
+            reason = "Data of the model was deleted, and its trials are learned again"
+            change_state(session, job, Action.CHOOSE, now, {"reason": reason})
+    return digests
