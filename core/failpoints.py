@@ -38,6 +38,10 @@ POINTS = {
     "edit-prepared": "an edit's data is stored, nothing names it, and no task is learned again",
     "edit-learned": "one task of an edit is learned again, nothing of it is stored",
     "edit-finished": "all tasks of an edit are learned again, nothing of them is stored",
+    "trial-begun": "a trial has lent its recipe to the job, nothing of it is learned",
+    "trial-stored": "the result of a trial is in the store, nothing names it",
+    "trial-measured": "a trial is measured, the next one is not begun",
+    "trial-chosen": "a trial is chosen, nothing of it is published",
     "part-stored": "one part of a version is in the store, others are not",
     "publish-stored": "all parts are in the store, nothing names them",
     "publish-uncommitted": "everything is said in the publishing transaction, which is not "

@@ -48,13 +48,14 @@ ROOMS = {
     "core.versions": (
         "core contract database export files jobs lineage requests retention statistics storage usage"
     ),
+    "core.trials": "core contract database jobs recipe requests",
     "core.tasks": (
         "core admission bases contract database ingest jobs lineage recipe requests "
-        "retention storage uploads usage versions"
+        "retention storage trials uploads usage versions"
     ),
     "core.models": (
         "core admission bases contract database files ingest lineage packaged recipe "
-        "requests retention storage tasks text usage versions"
+        "requests retention storage tasks text trials usage versions"
     ),
     "core.comparisons": (
         "core contract database ingest requests retention statistics storage versions"
@@ -71,13 +72,13 @@ ROOMS = {
     ),
     "core.execution": (
         "core bases bases.hub contract database edits export files ingest jobs lineage "
-        "packaged processes recipe retention storage usage versions"
+        "packaged processes recipe retention storage trials usage versions"
     ),
     "core.publishing": (
-        "core contract database edits execution ingest jobs lineage packaged recipe retention "
+        "core contract database edits execution files ingest jobs lineage packaged recipe retention "
         "statistics storage text usage"
     ),
-    "core.scheduling": "core contract database execution jobs lineage",
+    "core.scheduling": "core contract database execution jobs lineage trials",
     "core.upkeep": (
         "core bases.hub contract database execution files retention scheduling storage "
         "uploads webhooks"
@@ -85,11 +86,11 @@ ROOMS = {
     "api": (
         "core admission bases comparisons contract database edits export files ingest jobs "
         "keys lineage models network packaged predictions processes rebase recipe "
-        "requests retention storage tasks text uploads usage versions webhooks"
+        "requests retention storage tasks text trials uploads usage versions webhooks"
     ),
     "worker": (
         "core contract database execution files ingest jobs keys learning processes "
-        "publishing recipe scheduling storage text upkeep uploads usage webhooks"
+        "publishing recipe scheduling storage text trials upkeep uploads usage webhooks"
     ),
     "migrations": "core database files storage",
 }

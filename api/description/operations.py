@@ -16,6 +16,8 @@ OPERATIONS: dict[tuple[str, str], str] = {
     ("POST", "/v1/jobs/{job}/pause"): "pause_job",
     ("POST", "/v1/jobs/{job}/resume"): "resume_job",
     ("POST", "/v1/jobs/{job}/retry"): "retry_job",
+    ("GET", "/v1/jobs/{job}/trials"): "list_job_trials",
+    ("POST", "/v1/jobs/{job}/choose"): "choose_trial",
     ("GET", "/v1/jobs/{job}/events"): "stream_job_events",
     ("GET", "/v1/jobs/{job}/logs"): "list_job_logs",
     ("GET", "/v1/jobs/{job}/metrics"): "list_job_metrics",
