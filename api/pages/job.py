@@ -15,6 +15,7 @@ from core.database.states import TRANSITIONS, Action, State
 from core.errors import DataHeld, Invalid
 from core.jobs import job_story, jobs
 from core.tasks import retries
+from core.trials import choosing, listing
 
 router = APIRouter(include_in_schema=False)
 
@@ -42,6 +43,7 @@ def show_job(
             "actions": possible,
             "suggestions": suggestions,
             "file": file,
+            "trials": listing.find_job_trials(db, actor, job),
         },
     )
 
@@ -50,8 +52,9 @@ def show_job(
 async def apply_job_action(
     request: Request, job: JobPath, verb: str, actor: Write, service: Service
 ) -> Response:
-    """Cancel, pause or resume a job, or learn its task again."""
-    recipe = forms.read_chosen_recipe(await forms.read_form(request))
+    """Cancel, pause or resume a job, choose its trial, or learn its task again."""
+    inputs = await forms.read_form(request)
+    recipe = forms.read_chosen_recipe(inputs)
     db, settings = service.db, service.settings
 
     def apply_verb() -> tuple[JobOut, bool]:
@@ -64,10 +67,13 @@ async def apply_job_action(
                 recipe,
                 JobLimits(settings.max_open_jobs, Admission.from_settings(settings)),
             )
+        if verb == Action.CHOOSE:
+            _, fresh = choosing.choose_trial(db, actor, job, forms.read_number(inputs, "trial"))
+            return jobs.read_job(db, actor, job), fresh
         if verb not in _ACTIONS:
             raise Invalid(
-                f"A job cannot be told to {verb[:40]}: cancel, pause, resume and retry are "
-                f"possible."
+                f"A job cannot be told to {verb[:40]}: cancel, pause, resume, choose and retry "
+                f"are possible."
             )
         # Pausing leaves nothing to do for a worker.
         return jobs.apply_job_action(db, actor, job, Action(verb)), verb != Action.PAUSE

@@ -280,6 +280,7 @@ class AuditData(Shape):
     model: str | None = None
     number: int | None = None
     edit: int | None = None
+    trial: int | None = None
     operations: int | None = None
     tasks: list[int] | None = None
     task: int | None = None
@@ -395,6 +396,7 @@ class BatchCheck(Shape):
     warnings: list[str]
     expected_s: float | None = None
     repeats: Repeats | None = None
+    trials: list[TrialPlan] | None = None
     valid: bool | None
     checked: Literal["names and sizes", "images"]
     n_held_out: int | None
@@ -1395,6 +1397,7 @@ class ListedModel(Shape):
     answers: AnswersSetting | None
     keep_training_data: bool
     held_out: str
+    selection: bool
     on_held: str
     on_rejected: str
     on_failed: str
@@ -1783,6 +1786,7 @@ class Model(Shape):
     answers: AnswersSetting | None
     keep_training_data: bool
     held_out: str
+    selection: bool
     on_held: str
     on_rejected: str
     on_failed: str
@@ -2513,6 +2517,7 @@ class Report(Shape):
     warnings: list[str]
     expected_s: float | None = None
     repeats: Repeats | None = None
+    trials: list[TrialPlan] | None = None
     valid: bool
     checked: Literal["names and sizes"]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -2880,6 +2885,67 @@ class Temperature(Shape):
     value: float | None = None
     source: Literal["held-out", "left-out", "parent", "none"] | None = None
     images: int | None = None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial(Shape):
+    """A candidate of a batch; figures are null until it is measured."""
+
+    trial: int
+    recipe: RecipePatch
+    reason: str
+    state: str
+    score: TrialScore | None
+    passes_gate: bool | None
+    accuracy: dict[str, float | None]
+    acc: float | None
+    forgetting: float | None
+    forecast: float | None
+    seconds: float | None
+    bytes: int | None
+    images: int | None
+    error: JobError | None
+    why_lost: str | None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialPlan(Shape):
+    """A candidate that a submission would try, with the reason for it."""
+
+    trial: int
+    recipe: RecipePatch
+    reason: str
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialScore(Shape):
+    """The score that candidates are compared by; `images`: number of images that it rests on."""
+
+    source: Literal["selection", "left-out"]
+    value: float
+    standard_error: float
+    images: int
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trials(Shape):
+    """The candidates of a job.
+
+    `chosen`: the one whose version is published; `until`: time at which the best is chosen.
+    """
+
+    job: str
+    choose: Literal["best", "manual"]
+    state: str
+    source: Literal["selection", "left-out"]
+    chosen: int | None
+    best: int | None
+    until: str | None
+    items: list[Trial]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

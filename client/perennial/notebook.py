@@ -178,7 +178,14 @@ def _build_check_row(check: GateCheck) -> tuple[str, str, str, str]:
 
 def _render_job(job: Job) -> str:
     state_word, progress = describe_state(job), job.progress
-    color = {"held": _WAITS, "waiting": _WAITS, "paused": _WAITS, "failed": _BAD, "rejected": _BAD}
+    color = {
+        "held": _WAITS,
+        "waiting": _WAITS,
+        "paused": _WAITS,
+        "choosing": _WAITS,
+        "failed": _BAD,
+        "rejected": _BAD,
+    }
     numbers = []
     if progress.step is not None and progress.total_steps:
         numbers.append(f"step {progress.step:,} of {progress.total_steps:,}")

@@ -30,6 +30,15 @@ def read_job_trials(db: Database, actor: Actor, job_id: str) -> TrialsOut:
         return build_trials_response(session, job)
 
 
+def find_job_trials(db: Database, actor: Actor, job_id: str) -> TrialsOut | None:
+    """Return the trials of a job; None if it has one recipe, or the caller sees no such job."""
+    with db.read() as session:
+        job = session.get(Job, job_id) if is_id(job_id, "job") else None
+        if job is None or job.choose is None or not actor.can_see(job.owner_id):
+            return None
+        return build_trials_response(session, job)
+
+
 def build_trials_response(session: Session, job: Job) -> TrialsOut:
     """Return the trials of a job.
 

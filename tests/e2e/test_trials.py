@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from perennial.errors import Conflict, Invalid, NotFound
-from tests.e2e.small import WEEKS, create, learn, until
+from tests.e2e.holder import Holder
+from tests.e2e.small import WEEKS, create, learn, thin_out, until
 from tests.rest import Json, Rest
 
 _NUMBERS = count()
@@ -84,3 +85,165 @@ def test_the_better_head_is_chosen_by_left_out_answers_and_is_as_if_sent_alone(
         assert set(one["accuracy"]) == {"1", "2"}
         assert (one["why_lost"] is None) == (one["trial"] == table["chosen"])
     assert_as_alone(client, model, table, WEEKS[:2])
+
+
+@pytest.mark.slow
+def test_trained_candidates_are_compared_on_images_that_none_learns(client: Rest) -> None:
+    fields = {"method": "finetune", "selection": True}
+    model = begin(client, **fields)
+    learn(client, model, WEEKS[0])
+    accepted = submit(client, model, WEEKS[1], TRAINED)
+    end = client.wait(accepted["job"]["id"])
+    assert (end.state, end.version) == ("succeeded", 2), end.error
+    table = read_table(client, end.id)
+    assert [one["score"]["source"] for one in table["items"]] == ["selection"] * 2
+    # One of 24 training images of each of four digits.
+    assert [one["score"]["images"] for one in table["items"]] == [4, 4]
+    assert [one["images"] for one in table["items"]] == [20, 0]
+    assert client.get(f"/v1/models/{model}/tasks/2")["n_train"] == 46
+    assert_as_alone(client, model, table, WEEKS[:2], **fields)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "point",
+    [
+        "job-consolidate",
+        pytest.param("trial-begun", marks=pytest.mark.campaign),
+        pytest.param("trial-stored", marks=pytest.mark.campaign),
+        pytest.param("trial-chosen", marks=pytest.mark.campaign),
+    ],
+)
+def test_a_job_that_is_killed_in_its_second_trial_goes_on_with_it(
+    client: Rest, holder: Holder, kill_points: Path, point: str
+) -> None:
+    model = begin(client, "finetune", selection=True)
+    # The point is reached in the first trial as well, so it is armed when that is measured.
+    holder.arm("trial-measured")
+    job = submit(client, model, WEEKS[0], TRAINED)["job"]["id"]
+    holder.wait()
+    first = read_table(client, job)["items"][0]
+    assert first["state"] == "measured"
+    (kill_points / point).write_text(str(int(signal.SIGKILL)))
+    holder.release()
+    end = client.wait(job)
+    assert not (kill_points / point).exists(), "a process died there"
+    assert (end.state, end.attempt) == ("succeeded", 2), end.error
+    table = read_table(client, job)
+    kept = ("state", "score", "accuracy", "bytes", "seconds")
+    assert [table["items"][0][name] for name in kept] == [first[name] for name in kept]
+    begun = [line for line in _read_log(client, job) if line.startswith("Trial 1 of 2 begins")]
+    assert len(begun) == 1, "the first trial is learned once"
+    assert_as_alone(client, model, table, WEEKS[:1], method="finetune", selection=True)
+
+
+def _read_log(client: Rest, job: str) -> list[str]:
+    return [line["message"] for line in client.items(f"/v1/jobs/{job}/logs")]
+
+
+@pytest.mark.slow
+def test_a_person_chooses_and_later_batches_wait(client: Rest) -> None:
+    model = begin(client)
+    job = submit(client, model, WEEKS[0], HEADS, choose="manual")["job"]["id"]
+    until(lambda: client.get(f"/v1/jobs/{job}")["state"] == "choosing")
+    later = client.submit(model, WEEKS[1])
+    table = read_table(client, job)
+    assert table["chosen"] is None
+    assert table["until"] is not None
+    other = 3 - table["best"]
+    with pytest.raises(NotFound, match="has no trial 7"):
+        client.call("POST", f"/v1/jobs/{job}/choose", json={"trial": 7})
+    assert client.get(f"/v1/jobs/{later.id}")["state"] == "queued"
+    for _ in range(2):  # the second time changes nothing
+        client.call("POST", f"/v1/jobs/{job}/choose", json={"trial": other})
+    assert client.wait(job).version == 1
+    assert client.wait(later).version == 2
+    table = read_table(client, job)
+    assert (table["chosen"], table["until"]) == (other, None)
+    assert (
+        client.get(f"/v1/models/{model}/versions/1")["manifest"]["recipe"]["method"]["head"]
+        == ("lda", "ridge")[other - 1]
+    )
+    with pytest.raises(Conflict, match="is chosen already"):
+        client.call("POST", f"/v1/jobs/{job}/choose", json={"trial": table["best"]})
+
+
+@pytest.mark.slow
+def test_a_waiting_choice_is_cancelled_or_forgotten_with_the_data_it_rests_on(
+    client: Rest,
+) -> None:
+    model = begin(client)
+    learn(client, model, WEEKS[0])
+    job = submit(client, model, WEEKS[1], HEADS, choose="manual")["job"]["id"]
+    until(lambda: client.get(f"/v1/jobs/{job}")["state"] == "choosing")
+    client.call("DELETE", f"/v1/models/{model}/tasks/1/data")
+    until(lambda: client.get(f"/v1/jobs/{job}")["state"] == "choosing")
+    begun = [line for line in _read_log(client, job) if " of 2 begins" in line]
+    assert len(begun) == 4, "both were learned again without the data"
+    client.call("POST", f"/v1/jobs/{job}/cancel")
+    assert client.wait(job, check=False).state == "cancelled"
+    client.call("POST", f"/v1/jobs/{job}/retry", json={"recipe": LDA})
+    assert client.wait(job).version == 2
+    with pytest.raises(NotFound, match="learns one recipe"):
+        read_table(client, job)
+
+
+@pytest.mark.slow
+def test_a_trial_that_fails_leaves_the_others(client: Rest) -> None:
+    diverging = {"method": "finetune", "epochs": 3, "optimizer": {"lr": 1e9, "clip": None}}
+    model = begin(client, "finetune", selection=True)
+    accepted = submit(client, model, WEEKS[0], [diverging, TRAINED[1]])
+    end = client.wait(accepted["job"]["id"])
+    assert (end.state, end.version) == ("succeeded", 1), end.error
+    first, second = read_table(client, end.id)["items"]
+    assert (first["state"], second["state"]) == ("failed", "measured")
+    assert first["error"]["kind"] == "non-finite"
+    assert first["why_lost"] == first["error"]["detail"]
+
+
+@pytest.mark.slow
+def test_auto_finds_candidates_that_fit_the_model(client: Rest) -> None:
+    model = begin(client, "analytic", base=None, selection=True)
+    path = f"/v1/models/{model}/tasks"
+    query = {"trials": "auto", "validate": "only"}
+    plan = client.call("POST", path, params=query, content=WEEKS[0]).json()["trials"]
+    methods = [one["recipe"]["method"]["name"] for one in plan]
+    assert 3 <= len(plan) <= 5
+    assert "slca" in methods
+    assert all(one["reason"].endswith(".") for one in plan)
+    job = submit(client, model, WEEKS[0])["job"]["id"]
+    assert client.wait(job).version == 1
+    assert [one["recipe"] for one in read_table(client, job)["items"]] == [
+        one["recipe"] for one in plan
+    ]
+
+
+REFUSALS: dict[str, tuple[Json, Any, str]] = {
+    "one recipe": ({}, [LDA], "Trials compare 2 to 8"),
+    "nine recipes": ({}, [{"seed": seed} for seed in range(9)], "Trials compare 2 to 8"),
+    "equal recipes": ({}, [LDA, RIDGE, LDA], "Recipes 1 and 3 of the list are equal"),
+    "no list": ({}, {"epochs": 2}, 'trials is "auto", or a JSON list'),
+    "an unknown method": ({}, [LDA, {"method": "magic"}], "Recipe 2 of the list"),
+    "resources": ({}, [LDA, {"resources": {"gpus": 2}}], "resources cannot differ"),
+    "nothing to compare": ({}, [LDA, {"method": "finetune"}], "keeps no selection images"),
+    "too few images": ({"selection": True}, HEADS, "no class of this batch has 8 images"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_trials_that_nothing_can_decide_are_refused(client: Rest, case: str) -> None:
+    fields, trials, message = REFUSALS[case]
+    model = begin(client, **fields)
+    batch = thin_out(WEEKS[0]) if case == "too few images" else WEEKS[0]
+    with pytest.raises(Invalid, match=message):
+        submit(client, model, thin_out(batch) if case == "too few images" else batch, trials)
+    assert client.items(f"/v1/models/{model}/tasks") == []
+
+
+def test_choose_without_trials_and_a_recipe_beside_them_are_refused(client: Rest) -> None:
+    path = f"/v1/models/{begin(client)}/tasks"
+    with pytest.raises(Invalid, match="send trials as well"):
+        client.call("POST", path, params={"choose": "manual"}, content=WEEKS[0])
+    headers = {"Perennial-Recipe": json.dumps(LDA)}
+    with pytest.raises(Invalid, match="one recipe, or trials of several"):
+        client.call("POST", path, params={"trials": "auto"}, content=WEEKS[0], headers=headers)

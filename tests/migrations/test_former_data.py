@@ -49,8 +49,14 @@ def test_every_row_stays_as_it_is_and_the_schema_is_that_of_a_new_database(
     migrate.require_current_schema(former)
     for model in before["models"]:
         model["problem"] = None  # classification, see migration 0002
-    # Migration 0003 adds tables that former data has no rows of.
-    assert read_tables(former) == {**before, "class_aliases": [], "edited_parts": [], "edits": []}
+        model["selection"] = False  # no image is set aside, see migration 0004
+    for task in before["tasks"]:
+        task |= {"selection_sha256": None, "n_selection": None}
+    for job in before["jobs"]:
+        job |= {"choose": None, "chosen_trial": None, "choose_until": None}
+    # Migrations 0003 and 0004 add tables that former data has no rows of.
+    added = ("class_aliases", "edited_parts", "edits", "trials", "trial_files")
+    assert read_tables(former) == {**before, **{table: [] for table in added}}
     migrate.upgrade_schema(empty)
     assert _without_casts(read_schema(former)) == _without_casts(read_schema(empty))
     assert read_rows(former, "SELECT * FROM alembic_version") == [(migrate.find_head_revision(),)]

@@ -17,7 +17,7 @@ from perennial._async.resources.bases import AsyncArchitectures, AsyncBases, Asy
 from perennial._async.resources.edits import AsyncClassAliases, AsyncEdits
 from perennial._async.resources.jobs import AsyncJobs
 from perennial._async.resources.models import AsyncMemory, AsyncModels
-from perennial._async.resources.tasks import AsyncTasks, AsyncUploads, Name
+from perennial._async.resources.tasks import AsyncTasks, AsyncUploads, Choose, Name, Trials
 from perennial._async.resources.versions import AsyncMetrics, AsyncVersions, Images
 from perennial._async.resources.webhooks import AsyncWebhooks
 from perennial._async.stream import follow_events
@@ -117,6 +117,8 @@ class AsyncPerennial:
         drop_duplicates: bool = False,
         again: bool = False,
         keep_conflicts: bool = False,
+        trials: Trials = None,
+        choose: Choose = None,
         progress: bool | Progress = False,
         **options: Unpack[BatchOptions],
     ) -> AsyncJobHandle:
@@ -129,6 +131,8 @@ class AsyncPerennial:
             drop_duplicates=drop_duplicates,
             again=again,
             keep_conflicts=keep_conflicts,
+            trials=trials,
+            choose=choose,
             progress=progress,
             **options,
         )

@@ -89,6 +89,15 @@ class AsyncJobHandle:
             )
         return self.job
 
+    async def trials(self) -> types.Trials:
+        """Return the recipes that the job compares, with their figures."""
+        return await self._http.get(types.Trials, api_path("jobs", self.id, "trials"))
+
+    async def choose(self, trial: int) -> types.Trials:
+        """Choose the trial whose result becomes the version, while the job waits for it."""
+        ask = Ask("POST", api_path("jobs", self.id, "choose"), json={"trial": trial})
+        return await self._http.send_and_read(types.Trials, ask)
+
     async def wait(
         self,
         timeout: float | None = None,

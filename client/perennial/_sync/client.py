@@ -17,7 +17,7 @@ from perennial._sync.resources.bases import Architectures, Bases, Methods
 from perennial._sync.resources.edits import ClassAliases, Edits
 from perennial._sync.resources.jobs import Jobs
 from perennial._sync.resources.models import Memory, Models
-from perennial._sync.resources.tasks import Tasks, Uploads, Name
+from perennial._sync.resources.tasks import Tasks, Uploads, Choose, Name, Trials
 from perennial._sync.resources.versions import Metrics, Versions, Images
 from perennial._sync.resources.webhooks import Webhooks
 from perennial._sync.stream import follow_events
@@ -117,6 +117,8 @@ class Perennial:
         drop_duplicates: bool = False,
         again: bool = False,
         keep_conflicts: bool = False,
+        trials: Trials = None,
+        choose: Choose = None,
         progress: bool | Progress = False,
         **options: Unpack[BatchOptions],
     ) -> JobHandle:
@@ -129,6 +131,8 @@ class Perennial:
             drop_duplicates=drop_duplicates,
             again=again,
             keep_conflicts=keep_conflicts,
+            trials=trials,
+            choose=choose,
             progress=progress,
             **options,
         )

@@ -13,7 +13,7 @@ JOBS: dict[str, str] = {
     **{
         state: state
         for state in (
-            *("queued", "validating", "running", "pausing", "paused"),
+            *("queued", "validating", "running", "pausing", "paused", "choosing"),
             *("cancelling", "cancelled", "succeeded", "rejected", "failed"),
         )
     },

@@ -21,7 +21,7 @@ from core.errors import ArchiveHostile, LabelsInvalid, Rejected
 from core.ingest.dataset import open_dataset
 from core.ingest.decoding import archive_decoding, pool
 from core.ingest.images import decode_image
-from core.ingest.ingest import Ingested, Stopped, draw_held_out
+from core.ingest.ingest import Ingested, Stopped, draw_held_out, draw_selection
 from core.ingest.limits import Limits
 from core.processes import helper_process
 
@@ -480,3 +480,22 @@ def test_an_image_file_beyond_the_size_limit_is_a_row(take: Take) -> None:
     limits = Limits(image_pixels=64)  # 1 MiB and 512 bytes
     result = take(mixed({"cat/large.png": png() + os.urandom(1_100_000)}), limits=limits)
     assert "bytes, more than" in result.report["rejected"][0]["reason"]
+
+
+def test_selection_images_are_a_twentieth_of_each_large_class_and_none_of_them_is_learned() -> None:
+    labels = np.repeat([0, 1, 2], [40, 8, 7])
+    digests = np.random.default_rng(0).integers(0, 256, (55, 16), dtype=np.uint8)
+    # Equal images are set aside together.
+    digests[1:6] = digests[0]
+    candidates = np.ones(55, np.bool_)
+    candidates[39] = False  # held out
+    chosen = draw_selection(labels, digests, candidates, 0.05, 0)
+    counts = np.bincount(labels[chosen], minlength=3)
+    assert not chosen[39]
+    assert counts[1:].tolist() == [1, 0]
+    assert counts[0] in (2, 7), "two images, or one and the six equal ones"
+    aside = {digest.tobytes() for digest in digests[chosen]}
+    assert not aside & {digest.tobytes() for digest in digests[~chosen & candidates]}
+    again = draw_selection(labels, digests, candidates, 0.05, 0)
+    assert (again == chosen).all()
+    assert not draw_selection(labels, digests, candidates, 0.0, 0).any()

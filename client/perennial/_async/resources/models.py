@@ -39,6 +39,7 @@ class AsyncModels:
         answers: Json | None = None,
         keep_training_data: bool | None = None,
         held_out: Literal["keep", "counts"] | None = None,
+        selection: bool | None = None,
         on_held: OnEvent | None = None,
         on_rejected: OnEvent | None = None,
         on_failed: OnEvent | None = None,
@@ -62,6 +63,7 @@ class AsyncModels:
                 correct.
             keep_training_data: retain batches' images after learning.
             held_out: "counts" stores no held-out images.
+            selection: set images of each batch aside that are never learned, to compare trials.
             on_held, on_rejected, on_failed: later batches wait for a person (stop) or continue.
             training_data_days: days for which images are retained after a publish.
             allow_lost_classes: a version without classes that the model has learned may pass its
@@ -82,6 +84,7 @@ class AsyncModels:
             "answers": answers,
             "keep_training_data": keep_training_data,
             "held_out": held_out,
+            "selection": selection,
             "on_held": on_held,
             "on_rejected": on_rejected,
             "on_failed": on_failed,

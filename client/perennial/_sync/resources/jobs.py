@@ -70,6 +70,14 @@ class Jobs:
         retried = self._http.send_and_read(types.Job, ask)
         return JobHandle(self._http, retried.id, retried)
 
+    def trials(self, job: str) -> types.Trials:
+        """Return the recipes that a job compares, with their figures."""
+        return JobHandle(self._http, job).trials()
+
+    def choose(self, job: str, trial: int) -> types.Trials:
+        """Choose the trial of a waiting job whose result becomes the version."""
+        return JobHandle(self._http, job).choose(trial)
+
     def metrics(self, job: str, *, limit: int | None = None) -> Pages[types.Point]:
         """List the measurements of a job's training, such as the loss."""
         return self._http.pages(types.Point, api_path("jobs", job, "metrics"), {"limit": limit})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Unpack
 
 from perennial import types
@@ -20,6 +21,8 @@ from perennial.transfer import BatchIn, Progress, prepare_source
 
 Name = str | None
 Recipe = Mapping[str, Any] | None
+Trials = Literal["auto"] | Sequence[Mapping[str, Any]] | None
+Choose = Literal["best", "manual"] | None
 
 
 class Tasks:
@@ -38,6 +41,8 @@ class Tasks:
         drop_duplicates: bool = False,
         again: bool = False,
         keep_conflicts: bool = False,
+        trials: Trials = None,
+        choose: Choose = None,
         progress: bool | Progress = False,
         **options: Unpack[BatchOptions],
     ) -> JobHandle:
@@ -58,6 +63,9 @@ class Tasks:
             again: learn the batch as a new task even if the model has it; its images then weigh
                 twice.
             keep_conflicts: learn images that have two labels; otherwise the batch is rejected.
+            trials: recipes that the job compares, or "auto" for some that fit; the best result is
+                published. `trials` of the handle shows them.
+            choose: "manual": the job waits until `choose` of the handle names the best.
             progress: True: a bar on standard error or in a notebook; or a function that is called
                 with the bytes done and the total bytes.
             options: options for reading a folder or data set: see `perennial.fields.BatchOptions`.
@@ -70,6 +78,8 @@ class Tasks:
             "duplicates_policy": "drop" if drop_duplicates else None,
             "again": "true" if again else None,
             "conflicts": "keep" if keep_conflicts else None,
+            "trials": trials if trials is None or isinstance(trials, str) else json.dumps(trials),
+            "choose": choose,
         }
         response = self._send_batch(model, batch, query, recipe, progress, options)
         accepted = convert_from_json(types.Accepted, response)

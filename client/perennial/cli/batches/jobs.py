@@ -1,4 +1,4 @@
-"""jobs: list, show, watch, logs, cancel, pause, resume, retry."""
+"""jobs: list, show, watch, logs, trials, choose, cancel, pause, resume, retry."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from perennial import words
 from perennial.bars import compute_share_done, describe_state, describe_time_left
 from perennial.cli.batches.following import describe_coming_back, follow_job, stream_events
+from perennial.cli.batches.trials import TRIAL_COLUMNS, print_trials
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.exits import Detached
 from perennial.cli.groups import Commands
@@ -128,6 +129,21 @@ def print_job_log(shell: Shell, job: str, is_followed: bool) -> None:
             shell.print_item(one, lambda text=text: print_text(text))  # type: ignore[misc]
     except KeyboardInterrupt:
         raise Detached(describe_coming_back(job)) from None
+
+
+@command("trials", job_commands, columns=TRIAL_COLUMNS)
+@click.argument("job")
+def show_trials(shell: Shell, job: str) -> None:
+    """Show the recipes that a job compares, their figures, and why they lost."""
+    print_trials(shell, shell.create_client().jobs.trials(job))
+
+
+@command("choose", job_commands, columns=TRIAL_COLUMNS)
+@click.argument("job")
+@click.argument("trial", type=click.IntRange(1, 8))
+def choose_trial(shell: Shell, job: str, trial: int) -> None:
+    """Choose the trial of a waiting job whose result becomes the version."""
+    print_trials(shell, shell.create_client().jobs.choose(job, trial))
 
 
 def _add_action(verb: str, text: str, done: str) -> None:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -17,6 +17,7 @@ from perennial._formats import FORMATS
 from perennial.bars import show_listing_bar
 from perennial.cli.batches.beat import SentLines
 from perennial.cli.batches.following import follow_job, report_learned
+from perennial.cli.batches.trials import print_trials, trials_value
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.output import Cell, print_fields, print_notice, print_text
 from perennial.errors import UndecidedBatch
@@ -54,6 +55,17 @@ WORTH_SAYING_S = 10.0
     help="Learn the batch again even if the model has it; its images then count twice.",
 )
 @click.option(
+    "--trials",
+    type=trials_value,
+    metavar="auto|JSON|@FILE",
+    help="Learn the batch by several recipes and publish the best: auto, or a list of recipes.",
+)
+@click.option(
+    "--choose",
+    type=click.Choice(["best", "manual"]),
+    help="Decision between trials: the best, or by you with 'perennial jobs choose'.",
+)
+@click.option(
     "--check", is_flag=True, help="Show how the batch would be read, without submitting it."
 )
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
@@ -80,6 +92,8 @@ def submit_batch(
     recipe: Any,
     drop_duplicates: bool,
     again: bool,
+    trials: Any,
+    choose: Literal["best", "manual"] | None,
     check: bool,
     detach: bool,
     timeout: float | None,
@@ -134,6 +148,8 @@ def submit_batch(
                 drop_duplicates=drop_duplicates,
                 again=again,
                 keep_conflicts=keep_conflicts,
+                trials=trials,
+                choose=choose,
                 progress=sent,
             )
         if isinstance(source, PackedSource):  # warnings that were found while the batch was sent
@@ -163,12 +179,15 @@ def submit_batch(
             f"Once it begins, the job is expected to take about "
             f"{format_duration(handle.expected_s)}."
         )
-    if not detach:
+    if not detach and choose != "manual":
         follow_job(shell, client, handle, timeout)
+        if trials is not None and not shell.is_json:
+            print_trials(shell, client.jobs.trials(handle.id))
         return
     number = handle.task.number if handle.task else "?"
     job = shell_word(handle.id)
-    sentence = f"Task {number} of {model} is job {job}. Follow it with: perennial jobs watch {job}"
+    verb = "trials" if choose == "manual" else "watch"
+    sentence = f"Task {number} of {model} is job {job}. Follow it with: perennial jobs {verb} {job}"
     shell.print_result({"task": handle.task, "job": handle.job}, lambda: print_text(sentence))
 
 

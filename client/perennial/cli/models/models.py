@@ -231,6 +231,12 @@ def _build_request_fields(values: dict[str, Any]) -> dict[str, Any]:
     metavar="JSON",
     help='Size and channels of the images, such as \'{"size": 32, "channels": 3}\'.',
 )
+@click.option(
+    "--selection",
+    is_flag=True,
+    default=None,
+    help="Set images of each batch aside that are never learned, to compare trials on them.",
+)
 @click.option("--exist-ok", is_flag=True, help="If a model of this name exists, show it.")
 @click.option(
     "--wait", "is_awaited", is_flag=True, help="Wait until the weights of the base are ready."

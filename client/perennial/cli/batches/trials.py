@@ -1,0 +1,59 @@
+"""The recipes that a job compares, as a table."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from perennial.cli.command import Shell, json_value
+from perennial.cli.output import Cell, print_text
+from perennial.guard import shell_word
+from perennial.text import one_line
+from perennial.types import Trial, Trials
+
+TRIAL_COLUMNS = (
+    *("trial", "recipe", "state", "score", "accuracy", "forgetting"),
+    *("seconds", "bytes", "images", "why it lost"),
+)
+
+
+def trials_value(text: str) -> Any:
+    """Return the value of `--trials`: "auto", or a list of recipes as `json_value` reads it."""
+    return text if text == "auto" else json_value(text)
+
+
+def print_trials(shell: Shell, trials: Trials) -> None:
+    """Print the trials of a job, and what they wait for."""
+    rows = [_build_row(one, trials) for one in trials.items]
+    shell.print_rows(trials, rows, "No trial.", TRIAL_COLUMNS)
+    if shell.is_json:
+        return
+    if trials.chosen is not None:
+        print_text(f"Trial {trials.chosen} is chosen.")
+    elif trials.state == "choosing":
+        job = shell_word(trials.job)
+        print_text(
+            f"By its score, trial {trials.best} is the best. Choose with: perennial jobs choose "
+            f"{job} {trials.best}. Otherwise it is chosen at {trials.until}."
+        )
+
+
+def _build_row(trial: Trial, trials: Trials) -> tuple[Cell, ...]:
+    score = trial.score
+    is_chosen = trial.trial == trials.chosen
+    return (
+        trial.trial,
+        one_line(json.dumps(trial.recipe)),
+        "chosen" if is_chosen else trial.state,
+        None if score is None else f"{score.value:.1%} ± {score.standard_error:.1%}",
+        _format_share(trial.acc),
+        _format_share(trial.forgetting),
+        trial.seconds,
+        trial.bytes,
+        trial.images,
+        trial.why_lost,
+    )
+
+
+def _format_share(share: float | None) -> str | None:
+    return None if share is None else f"{share:.1%}"

@@ -1,0 +1,64 @@
+"""The order of candidates, and the reasons for it."""
+
+from typing import Any
+
+import pytest
+
+from core.contract.trial import TrialFigures, TrialScore
+from core.trials.choice import Candidate, choose_candidate, explain_loss
+
+
+def make(number: int, value: float | None = 0.5, seconds: float = 1.0, **fields: Any) -> Candidate:
+    score = None
+    if value is not None:
+        score = TrialScore(source="selection", value=value, error=0.02, images=100)
+    figures = {"passed": True, "bytes": 10, "images": 0, "score": score, **fields}
+    return Candidate(number, TrialFigures(**figures), seconds)
+
+
+ORDERS: dict[str, tuple[list[Candidate], int, str]] = {
+    "the best score": (
+        [make(1, 0.5), make(2, 0.6)],
+        2,
+        "Its score is 10.0% below that of trial 2, more than one standard error (2.0%).",
+    ),
+    "a candidate that passes the gate": (
+        [make(1, 0.9, passed=False, held="forgetting is 0.4"), make(2, 0.5)],
+        2,
+        "Its version would be held by the gate: forgetting is 0.4.",
+    ),
+    "fewer images within a standard error": (
+        [make(1, 0.51, images=200), make(2, 0.5, bytes=99)],
+        2,
+        "It is as good within one standard error, but 200 images more are kept.",
+    ),
+    "fewer bytes at the same images": (
+        [make(1, 0.51, bytes=1010), make(2, 0.5, seconds=9.0)],
+        2,
+        "It is as good within one standard error, but 1,000 bytes more are stored.",
+    ),
+    "the faster one at last": (
+        [make(1, 0.5, seconds=2.0), make(2, 0.5, seconds=1.0)],
+        2,
+        "It is as good within one standard error, but takes longer.",
+    ),
+    "the first one without any score": (
+        [make(1, None, images=5), make(2, None)],
+        1,
+        "No image compares it with trial 1, which comes first in the list.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ORDERS)
+def test_candidates_are_chosen_in_order_and_the_others_are_told_why(case: str) -> None:
+    candidates, number, reason = ORDERS[case]
+    winner = choose_candidate(candidates)
+    assert winner.number == number
+    assert choose_candidate(candidates[::-1]) == winner, "the order of the list does not matter"
+    (loser,) = (each for each in candidates if each.number != number)
+    assert explain_loss(loser, winner) == reason
+
+
+def test_a_gap_beyond_a_standard_error_is_not_a_tie() -> None:
+    assert choose_candidate([make(1, 0.6, images=1000), make(2, 0.57)]).number == 1
