@@ -217,6 +217,8 @@ def _body(path: str) -> dict[str, object] | None:
         return {"version": 1, "reason": "mine now"}
     if path.endswith("/edits"):
         return {"operations": [{"drop": {"class": "0"}}]}
+    if path.endswith("/choose"):
+        return {"trial": 1}
     if path.endswith("/rebase"):
         return {"base": "perennial/resnet20-cifar100"}
     if path.endswith("/versions/{version}"):

@@ -181,7 +181,7 @@ def test_a_waiting_choice_is_cancelled_or_forgotten_with_the_data_it_rests_on(
     begun = [line for line in _read_log(client, job) if " of 2 begins" in line]
     assert len(begun) == 4, "both were learned again without the data"
     client.call("POST", f"/v1/jobs/{job}/cancel")
-    assert client.wait(job, check=False).state == "cancelled"
+    assert client.wait(job).state == "cancelled"
     client.call("POST", f"/v1/jobs/{job}/retry", json={"recipe": LDA})
     assert client.wait(job).version == 2
     with pytest.raises(NotFound, match="learns one recipe"):

@@ -25,6 +25,11 @@ Trials = Literal["auto"] | Sequence[Mapping[str, Any]] | None
 Choose = Literal["best", "manual"] | None
 
 
+def _format_trials(trials: Trials) -> str | None:
+    """Return the query's value of trials."""
+    return trials if trials is None or isinstance(trials, str) else json.dumps(list(trials))
+
+
 class AsyncTasks:
     """Batches: submitted, checked, and settled."""
 
@@ -78,7 +83,7 @@ class AsyncTasks:
             "duplicates_policy": "drop" if drop_duplicates else None,
             "again": "true" if again else None,
             "conflicts": "keep" if keep_conflicts else None,
-            "trials": trials if trials is None or isinstance(trials, str) else json.dumps(trials),
+            "trials": _format_trials(trials),
             "choose": choose,
         }
         response = await self._send_batch(model, batch, query, recipe, progress, options)
@@ -99,11 +104,16 @@ class AsyncTasks:
         *,
         recipe: Recipe = None,
         again: bool = False,
+        trials: Trials = None,
         progress: bool | Progress = False,
         **options: Unpack[BatchOptions],
     ) -> types.Report:
-        """Check a batch by names and sizes, without submitting it."""
-        query = {"validate": "only", "again": "true" if again else None}
+        """Check a batch by names and sizes, without submitting it; list the `trials` of it."""
+        query = {
+            "validate": "only",
+            "again": "true" if again else None,
+            "trials": _format_trials(trials),
+        }
         response = await self._send_batch(model, batch, query, recipe, progress, options)
         return convert_from_json(types.Report, response)
 

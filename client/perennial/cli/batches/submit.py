@@ -133,7 +133,7 @@ def submit_batch(
         if check:
             with nullcontext(True) if is_shown else SentLines() as sent:
                 report = client.tasks.check(
-                    model, source, recipe=recipe, again=again, progress=sent
+                    model, source, recipe=recipe, again=again, trials=trials, progress=sent
                 )
             ignored = None if isinstance(source, PackedSource) else report.ignored
             shell.print_result(report, lambda: _print_report(model, report, ignored))
@@ -270,6 +270,8 @@ def _print_report(model: str, report: Report, ignored: int | None) -> None:
     if report.report.bad_entries_count:
         rows.append(("entries left out", report.report.bad_entries_count))
     print_fields(rows)
+    for one in report.trials or ():
+        print_text(f"trial {one.trial}: {json.dumps(one.recipe)}. {one.reason}")
     if report.repeats is not None:
         print_text(one_line(describe_repeat(model, report.repeats)))
     not_seen = report.not_checked[:1]  # images, which only the job decodes

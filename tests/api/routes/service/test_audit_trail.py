@@ -19,6 +19,7 @@ from core.contract.edit import Journal
 from core.database.session import Database
 from core.database.tables import Audit, ClassAlias, Edit, Job, Table, Task
 from core.settings import Settings
+from tests.api.choosing import make_choosing_job
 from tests.api.conftest import KeyOf, Make, serving, serving_copy
 from tests.api.routes.conftest import Publish, create_model, publisher
 
@@ -47,7 +48,7 @@ OF_PAGES = {
     "POST /ui/models/{model}/edits/{n}/undo": "edit.undo",
     "POST /ui/models/{model}/edits/{n}/purge": "edit.purge",
     "POST /ui/models/{model}/classes/forget": "class-alias.delete",
-    "POST /ui/jobs/{job}/{verb}": "job.cancel, job.pause, job.resume, job.retry",
+    "POST /ui/jobs/{job}/{verb}": "job.cancel, job.pause, job.resume, job.retry, job.choose",
     "POST /ui/models/new": "model.create",
     "POST /ui/models/adopt": "base.create, model.create",
     "POST /ui/first": "model.create, task.submit",
@@ -102,6 +103,7 @@ ACTIONS = {
     "POST /v1/jobs/{job}/pause": "job.pause",
     "POST /v1/jobs/{job}/resume": "job.resume",
     "POST /v1/jobs/{job}/retry": "job.retry",
+    "POST /v1/jobs/{job}/choose": "job.choose",
     "POST /v1/webhooks": "webhook.create",
     "PATCH /v1/webhooks/{webhook}": "webhook.change",
     "DELETE /v1/webhooks/{webhook}": "webhook.delete",
@@ -269,6 +271,8 @@ def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
     }
     for action, job in zip(("cancel", "pause", "resume", "retry"), jobs, strict=True):
         given[f"job.{action}"] = (f"/v1/jobs/{job}/{action}", {})
+    waiting = make_choosing_job(client, archive, "to-choose")
+    given["job.choose"] = (f"/v1/jobs/{waiting}/choose", {"json": {"trial": 2}})
     return {route: (route.split()[0], *given[action]) for route, action in ACTIONS.items()}
 
 

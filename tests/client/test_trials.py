@@ -1,0 +1,58 @@
+"""Trials through the client and the command line, with a real service."""
+
+import json
+from typing import Any
+
+import pytest
+from small_batches import SMALL
+
+from perennial import Perennial
+from perennial.cli.main import run
+from tools import service
+
+pytestmark = pytest.mark.timeout(400)
+Output = pytest.CaptureFixture[str]
+HEADS = [{"method": {"name": "analytic", "head": head}} for head in ("lda", "ridge")]
+
+
+@pytest.fixture(autouse=True)
+def logged_in(running: service.Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERENNIAL_URL", running.url)
+    monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
+
+
+def test_a_table_tells_which_trial_was_chosen_and_why(
+    client: Perennial, archives: list[bytes], tmp_path: Any, capsys: Output
+) -> None:
+    client.models.create("tried", **{**SMALL, "recipe": {"method": "analytic"}})
+    batch = tmp_path / "batch.zip"
+    batch.write_bytes(archives[0])
+    arguments = ["submit", "tried", str(batch), "--trials", json.dumps(HEADS)]
+    assert run([*arguments, "--check"]) == 0
+    assert "trial 2: " in capsys.readouterr().out
+    assert run(arguments) == 0, capsys.readouterr()
+    printed = capsys.readouterr().out
+    assert "Version 1 of tried is published" in printed
+    assert " is chosen." in printed
+    job = client.versions.retrieve("tried", 1).job
+    assert job is not None
+    assert run(["jobs", "trials", job, "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert table == client.jobs.trials(job).to_dict()
+    assert sum(one["why_lost"] is None for one in table["items"]) == 1
+
+
+def test_a_person_chooses_by_command(
+    client: Perennial, archives: list[bytes], tmp_path: Any, capsys: Output
+) -> None:
+    client.models.create("to-choose", **{**SMALL, "recipe": {"method": "analytic"}})
+    handle = client.submit("to-choose", archives[0], trials=HEADS, choose="manual")
+    while handle.refresh().state != "choosing":
+        assert not handle.refresh().is_terminal
+    best = handle.trials().best
+    assert best is not None
+    assert run(["jobs", "trials", handle.id]) == 0
+    assert f"perennial jobs choose {handle.id} {best}" in " ".join(capsys.readouterr().out.split())
+    assert run(["jobs", "choose", handle.id, str(3 - best)]) == 0
+    assert f"Trial {3 - best} is chosen." in capsys.readouterr().out
+    assert handle.wait().version == 1
