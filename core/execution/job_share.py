@@ -112,6 +112,8 @@ def _read_comparable_job(
         Job.kind == job.kind,
         Job.state == str(State.SUCCEEDED),
         Job.id != job.id,
+        # Trials learn a task several times.
+        Job.choose.is_(None),
     )
     method = dict(job.recipe).get("method")
     for progress, recipe, task_id in session.execute(

@@ -15,6 +15,7 @@ from core.retention.totals import forget_totals
 from core.retention.unused import delete_released
 from core.storage import Blobs, Store
 from core.tasks import repeats
+from core.trials.rows import delete_trial_files
 from core.usage import stored_bytes
 
 
@@ -64,6 +65,7 @@ def _hide_model(
     stopped: set[str | None] = set()
     archives, digests = [], forget_totals(row).union(answers.remove_predictions(session, row.id))
     for job in locked_jobs:
+        digests |= delete_trial_files(session, job.id)
         if change_state(session, job, Action.CANCEL, now, {"reason": "model deleted"}) in TERMINAL:
             # Not of a running job, which needs its archive until it has stopped.
             stopped.add(job.task_id)

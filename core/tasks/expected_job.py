@@ -92,6 +92,8 @@ def _read_past(session: Session, model: Model) -> Sequence[PastJob]:
             Job.state == str(State.SUCCEEDED),
             # The time of further attempts includes pauses and lost work.
             Job.attempt == 1,
+            # Trials learn a task several times.
+            Job.choose.is_(None),
             Task.n_train.is_not(None),
         )
         .order_by(Job.id.desc())

@@ -18,7 +18,7 @@ from core.database.kinds import Kind
 from core.database.session import Database
 from core.database.states import State
 from core.database.tables import Job, Model, Result, Task
-from core.errors import LabelsInvalid, WrongState
+from core.errors import Invalid, LabelsInvalid, WrongState
 from core.ids import new_id
 from core.ingest.names import quote_name
 from core.jobs.job_response import build_job_response
@@ -48,11 +48,14 @@ def submit_batch(submission: Submission) -> Done[Accepted]:
 
     Raises:
         WrongState: task 1 is measured already, or a later task was sent before.
+        Invalid: it has held-out images alone, and trials.
         PerennialError: see `Submission.submit`.
     """
     batch = submission.batch
     if batch.directory.n_train:
         return submission.submit_batch()
+    if batch.trials is not None:
+        raise Invalid("A batch with held-out images alone is not learned, so that it has no trials.")
     in_model = submission.find_in_model()
     report = submission.build_report(in_model)
     override = build_stored_override(submission.catalogue, batch.override)
