@@ -94,7 +94,7 @@ def run_stream(
         handle = client.submit(name, batch, trials="auto")
         handle.wait()
         trials = handle.trials()
-        methods = [_format_method(one.recipe["method"]) for one in trials.items]
+        methods = [_format_method(one.recipe.method) for one in trials.items]
         measured = [one.acc or 0.0 for one in trials.items]
         assert trials.chosen is not None
         outcome = Outcome(name, number, measured, trials.chosen, methods)

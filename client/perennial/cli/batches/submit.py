@@ -24,6 +24,7 @@ from perennial.errors import UndecidedBatch
 from perennial.guard import shell_word
 from perennial.pack.remote.address import is_address
 from perennial.pack.remote.url_list import is_elsewhere
+from perennial.shapes import convert_to_json
 from perennial.text import one_line
 from perennial.transfer import PackedSource, prepare_source
 from perennial.types import Report
@@ -271,7 +272,7 @@ def _print_report(model: str, report: Report, ignored: int | None) -> None:
         rows.append(("entries left out", report.report.bad_entries_count))
     print_fields(rows)
     for one in report.trials or ():
-        print_text(f"trial {one.trial}: {json.dumps(one.recipe)}. {one.reason}")
+        print_text(f"trial {one.trial}: {json.dumps(convert_to_json(one.recipe))}. {one.reason}")
     if report.repeats is not None:
         print_text(one_line(describe_repeat(model, report.repeats)))
     not_seen = report.not_checked[:1]  # images, which only the job decodes

@@ -8,6 +8,7 @@ from typing import Any
 from perennial.cli.command import Shell, json_value
 from perennial.cli.output import Cell, print_text
 from perennial.guard import shell_word
+from perennial.shapes import convert_to_json
 from perennial.text import one_line
 from perennial.types import Trial, Trials
 
@@ -43,7 +44,7 @@ def _build_row(trial: Trial, trials: Trials) -> tuple[Cell, ...]:
     is_chosen = trial.trial == trials.chosen
     return (
         trial.trial,
-        one_line(json.dumps(trial.recipe)),
+        one_line(json.dumps(convert_to_json(trial.recipe))),
         "chosen" if is_chosen else trial.state,
         None if score is None else f"{score.value:.1%} ± {score.standard_error:.1%}",
         _format_share(trial.acc),
