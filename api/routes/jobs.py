@@ -48,8 +48,7 @@ from core.contract.responses.event import (
     PointPage,
     ProgressData,
 )
-from core.contract.responses.job import JobOut, JobPage
-from core.contract.responses.trial import TrialsOut
+from core.contract.responses.job import JobOut, JobPage, TrialsOut
 from core.database.kinds import Kind
 from core.database.polling import EventRow, JobRow, PollingReads
 from core.database.states import Action, State

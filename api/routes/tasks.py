@@ -44,11 +44,11 @@ from api.uploads.order import (
 from api.uploads.repeat import Repeat
 from api.uploads.upload import Upload, make_upload_dependency
 from core.admission.admission import Admission, JobLimits
+from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy, Report
 from core.contract.responses.job import JobOut
 from core.contract.responses.task import Accepted, TaskOut, TaskPage
-from core.contract.trial import Choose
 from core.errors import Invalid, InvalidRecipe
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import UPLOAD_TYPES

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from api.schemas.common import Body, FreeName, Reason
+from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
-from core.contract.trial import Choose
 
 
 class Settle(Body):

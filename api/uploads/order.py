@@ -13,9 +13,9 @@ from api.strict_json import parse_json
 from api.uploads.body import Received
 from api.uploads.upload import Upload
 from core.admission.admission import Admission
+from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy
-from core.contract.trial import Choose
 from core.edits.listing import read_former_names
 from core.errors import Invalid, InvalidRecipe, OnlyHeldOut
 from core.ingest.inspect import inspect_archive

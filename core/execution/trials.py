@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.trial import TrialFigures
+from core.contract.jobs.trial import TrialFigures
 from core.database import job_log
 from core.database.jobs import change_state
 from core.database.session import Database

@@ -14,8 +14,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.base import ModelBase
+from core.contract.jobs.trial import SELECTION_SHARE
 from core.contract.reports.report import BatchReport
-from core.contract.trial import SELECTION_SHARE
 from core.database import job_log
 from core.database.jobs import change_state
 from core.database.session import Database

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from core.contract.jobs.trial import LEAST_FOR_SELECTION
 from core.contract.reports.data_report import DataReport
 from core.contract.reports.report import BatchReport, DuplicatesPolicy
-from core.contract.trial import LEAST_FOR_SELECTION
 from core.errors import LabelsInvalid
 from core.ingest.dataset import Images, Labels, open_dataset, write_dataset
 from core.ingest.decoding.archive_decoding import UNMONITORED, Decoding, Monitor

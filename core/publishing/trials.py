@@ -5,8 +5,8 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
+from core.contract.jobs.trial import TrialFigures
 from core.contract.part_types import IMAGE_TYPES
-from core.contract.trial import TrialFigures
 from core.database.session import Database
 from core.database.tables import Model, Version
 from core.files.safetensors_header import read_header

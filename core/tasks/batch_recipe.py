@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy.orm import Session
 
 from core.contract.catalogue import Catalogue
-from core.contract.trial import LEAST_FOR_SELECTION
+from core.contract.jobs.trial import LEAST_FOR_SELECTION
 from core.database.tables import Model
 from core.errors import InvalidRecipe
 from core.recipe.resolve import Resolved, resolve_recipe

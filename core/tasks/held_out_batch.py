@@ -55,7 +55,9 @@ def submit_batch(submission: Submission) -> Done[Accepted]:
     if batch.directory.n_train:
         return submission.submit_batch()
     if batch.trials is not None:
-        raise Invalid("A batch with held-out images alone is not learned, so that it has no trials.")
+        raise Invalid(
+            "A batch with held-out images alone is not learned, so that it has no trials."
+        )
     in_model = submission.find_in_model()
     report = submission.build_report(in_model)
     override = build_stored_override(submission.catalogue, batch.override)

@@ -8,7 +8,7 @@ with the fewest bytes, then the fastest.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.contract.trial import TrialFigures
+from core.contract.jobs.trial import TrialFigures
 
 
 @dataclass(frozen=True)

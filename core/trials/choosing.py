@@ -3,7 +3,7 @@
 from sqlalchemy import select
 
 from core.contract.responses.audit import AuditData
-from core.contract.responses.trial import TrialsOut
+from core.contract.responses.job import TrialsOut
 from core.database.jobs import change_state
 from core.database.session import Database
 from core.database.states import Action, State

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
-from core.contract.responses.trial import TrialOut, TrialScoreOut, TrialsOut
-from core.contract.trial import TrialScore
+from core.contract.jobs.trial import TrialScore
+from core.contract.responses.job import TrialOut, TrialScoreOut, TrialsOut
 from core.database.session import Database
 from core.database.tables import Job, Model, Trial
 from core.errors import NotFound

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from core.contract.catalogue import Catalogue
+from core.contract.jobs.trial import Choose, Source
 from core.contract.patch import RecipePatch
-from core.contract.responses.trial import TrialPlan
-from core.contract.trial import Choose, Source
+from core.contract.reports.report import TrialPlan
 from core.database.tables import Model
 from core.errors import Invalid, InvalidRecipe, JobTooLarge
 from core.recipe.resolve import Resolved, resolve_recipe

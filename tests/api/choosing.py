@@ -4,7 +4,7 @@ import json
 
 from starlette.testclient import TestClient
 
-from core.contract.trial import TrialFigures, TrialScore
+from core.contract.jobs.trial import TrialFigures, TrialScore
 from core.database.session import Database
 from core.database.tables import Job, Trial
 from tests.api.conftest import Make, create_model

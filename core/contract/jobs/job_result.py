@@ -7,8 +7,8 @@ from pydantic import Field
 from core.contract.architecture import Head, NetworkDescription, Normalisation
 from core.contract.document import Document, Number
 from core.contract.figures import Figures
+from core.contract.jobs.trial import TrialScore
 from core.contract.manifest import Environment, MadeBy, Temperature, Validated
-from core.contract.trial import TrialScore
 
 
 class ResultPart(Document):

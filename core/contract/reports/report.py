@@ -4,9 +4,9 @@ from typing import Literal, NotRequired, Required
 
 from typing_extensions import TypedDict
 
+from core.contract.patch import RecipePatch
 from core.contract.reports.data_report import DataReport, FindingKind
 from core.contract.responses.recipe import RecipeOut
-from core.contract.responses.trial import TrialPlan
 
 Checked = Literal["names and sizes", "images"]
 """Basis of a report: the archive's directory, or every image."""
@@ -141,12 +141,21 @@ class Repeats(TypedDict):
     version: int | None
 
 
+class TrialPlan(TypedDict):
+    """A candidate that a submission would try, with the reason for it."""
+
+    trial: int
+    recipe: RecipePatch
+    reason: str
+
+
 class BatchFound(TypedDict):
     """The result of a batch's check; `recipe`, refusals and `warnings` are those of a submit.
 
     `warnings` also covers new classes with few images. `expected_s`: seconds that the job is
     expected to take, by the model's earlier jobs, else on one core by its base; null: nothing was
-    measured. `repeats`: a task that a submit would return instead of learning the batch.
+    measured. `repeats`: a task that a submit would return instead of learning the batch. `trials`:
+    candidates that it would compare.
     """
 
     sha256: str

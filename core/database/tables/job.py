@@ -7,12 +7,12 @@ from core.contract.document import JsonObject
 from core.contract.error import JobError
 from core.contract.gate import GateOut
 from core.contract.jobs.snapshot import StoredAnytime, StoredSnapshot
+from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import BatchCheck, ExportReport
 from core.contract.responses.event import EventData
 from core.contract.responses.owner_event import OwnerEventData
 from core.contract.responses.recipe import RecipeOut
-from core.contract.trial import Choose
 from core.database.documents import DocumentColumn
 from core.database.kinds import Kind
 from core.database.states import LEASED, UNFINISHED, State

@@ -4,9 +4,9 @@ from sqlalchemy import ForeignKey, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.contract.error import JobError
+from core.contract.jobs.trial import TrialFigures
 from core.contract.patch import RecipePatch
 from core.contract.responses.recipe import RecipeOut
-from core.contract.trial import TrialFigures
 from core.database.documents import DocumentColumn
 from core.database.tables.table import JSON_COLUMN, Table
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.contract.jobs.trial import TrialFigures
 from core.contract.reports.report import BatchCheck, ExportReport
-from core.contract.trial import TrialFigures
 from core.database.job_log import Line
 from core.database.session import Database
 from core.jobs.fence import Claim

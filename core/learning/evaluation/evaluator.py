@@ -13,8 +13,8 @@ from core.contract.figures import Calibration, Change, Counts, Figures, Forecast
 from core.contract.jobs.job_event import AliveEvent, JobEvent, LogEvent, MetricEvent
 from core.contract.jobs.job_result import Measured, MeasuredCell
 from core.contract.jobs.job_spec import EarlierTask, JobSpec
+from core.contract.jobs.trial import TrialScore
 from core.contract.manifest import Temperature
-from core.contract.trial import TrialScore
 from core.learning.data.dataset import Dataset
 from core.learning.data.held_out_features import HeldOutFeatures, replace_images
 from core.learning.evaluation import stored_predictions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.contract.jobs.job_spec import SelectionPart
-from core.contract.trial import TrialScore
+from core.contract.jobs.trial import TrialScore
 from core.learning.analytic.choice import average_classes
 from core.learning.evaluation.ancestors import Ancestors
 from core.learning.evaluation.evaluate import can_answer, score_task

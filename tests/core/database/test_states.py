@@ -54,6 +54,7 @@ EXPECTED: dict[Action, dict[str, str]] = {
         "running": "cancelling",
         "pausing": "cancelling",
         "paused": "cancelled",
+        "choosing": "cancelled",
         "cancelling": "=",
         "cancelled": "=",
     },
@@ -64,6 +65,8 @@ EXPECTED: dict[Action, dict[str, str]] = {
         "pausing": "=",
         "paused": "=",
     },
+    A.ASK: {"running": "choosing"},
+    A.CHOOSE: {"choosing": "queued"},
     A.RESUME: {"paused": "queued", "queued": "=", "validating": "=", "running": "="},
     A.RETRY: {
         "failed": "queued",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.contract.trial import TrialFigures, TrialScore
+from core.contract.jobs.trial import TrialFigures, TrialScore
 from core.trials.choice import Candidate, choose_candidate, explain_loss
 
 
