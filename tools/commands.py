@@ -77,6 +77,10 @@ def _serve_demo(
             f"--host {host} cannot be served by the demo, which asks for no key. It listens on "
             "127.0.0.1. Leave --host out, or start a service without --demo."
         )
+    # The demo starts its service without the settings of this shell, which may name other data.
+    own_port = os.environ.get("PERENNIAL_PORT", "")
+    if port is None and own_port.isdecimal() and int(own_port) < 65536:
+        port = int(own_port)
     chosen = serve_demo.Demo(serve_demo.find_data_dir(data_dir), port, reset, browser)
     try:
         return serve_demo.serve_demo(chosen)

@@ -211,6 +211,7 @@ class Attention(Shape):
     `version` is the held one, or for a task that was rolled back the one that knew it;
     `training_data_until`: the day from which it can no longer be learned again. `pictures`: of a
     held version, a few held-out images that production classifies correctly and it does not.
+    `reasons`: of a held version, a sentence for each check that failed.
     """
 
     kind: str
@@ -220,6 +221,7 @@ class Attention(Shape):
     training_data_until: str | None
     detail: str
     actions: list[Action]
+    reasons: list[str]
     pictures: list[CheckPicture]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 

@@ -445,7 +445,8 @@ def _format_lost_classes(lost: Sequence[ClassLoss], against: int | None) -> str:
         f"{against})"
         for one in lost
     ]
-    return _join_texts(texts)
+    # A long list begins with its length, since only its first classes are named.
+    return f"{len(texts)} classes: {_join_texts(texts)}" if len(texts) > 2 else _join_texts(texts)
 
 
 def _format_wrong_classes(worst: Sequence[ClassLoss]) -> str:

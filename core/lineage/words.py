@@ -11,6 +11,8 @@ from core.text.steps import Step
 
 _SHOWN = 5
 """Most classes that a sentence names."""
+_LOSSES = ("class_lost", "forgotten", "drifted", "confused")
+"""Checks that see the loss of something known, the most telling first."""
 SETTLED_BY = "The model's `attention` has the requests that settle it."
 
 
@@ -134,8 +136,30 @@ def explain_hold(version: int, gate: Verdict) -> str:
 
 
 def explain_checks(gate: Verdict) -> str:
-    """Return the failed checks of a verdict as clauses: `forgetting is 0.42, at most 0.1 …`."""
-    return "; ".join(_explain_check(check) for check in gate["checks"] if not check["passed"])
+    """Return the reasons of a verdict that did not pass, as clauses.
+
+    For example `forgetting is 0.42, at most 0.1 is asked for`. Several checks see one loss in
+    different ways. Only the most telling of them is a reason here, and the others are named:
+    `list_failed_checks` has them all.
+    """
+    failed = [check for check in gate["checks"] if not check["passed"]]
+    losses = sorted(
+        (check for check in failed if check["name"] in _LOSSES),
+        key=lambda check: _LOSSES.index(check["name"]),
+    )
+    repeated = losses[1:]
+    reasons = [_explain_check(check) for check in failed if check not in repeated]
+    if repeated:
+        names = join_words([check["name"] for check in repeated])
+        check_fails = "checks {} fail" if len(repeated) > 1 else "check {} fails"
+        reasons.append(f"the {check_fails.format(names)} too")
+    return "; ".join(reasons)
+
+
+def list_failed_checks(gate: Verdict) -> list[str]:
+    """Return each failed check of a verdict as a sentence."""
+    clauses = [_explain_check(check) for check in gate["checks"] if not check["passed"]]
+    return [f"{clause[0].upper()}{clause[1:]}." for clause in clauses]
 
 
 def _explain_check(check: GateCheck) -> str:

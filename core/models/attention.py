@@ -233,14 +233,16 @@ def _build_item(waiting: Waiting) -> AttentionOut:
         S.REJECTED: _describe_rejected,
         S.FAILED: _describe_failed,
     }[kind](waiting)
+    held = version if kind is S.HELD else None
     return {
         "kind": str(kind),
-        "version": version.number if kind is S.HELD and version is not None else waiting.answering,
+        "version": waiting.answering if held is None else held.number,
         "task": task.number,
         "since": format_rfc3339(task.standing_at),
         "training_data_until": format_rfc3339(words.find_retention_end(model, task)),
         "detail": detail,
         "actions": actions,
+        "reasons": [] if held is None else words.list_failed_checks(held.gate),
         "pictures": waiting.pictures,
     }
 
@@ -261,6 +263,7 @@ def _build_base_item(model: Model, job: Job) -> AttentionOut:
             make_action("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
             make_action("Delete the model", f"/v1/models/{model.id}", None, method="DELETE"),
         ],
+        "reasons": [],
         "pictures": [],
     }
 

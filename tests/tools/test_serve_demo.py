@@ -119,3 +119,14 @@ def test_a_port_that_is_taken_is_replaced_unless_it_was_chosen(
     monkeypatch.setattr(launcher, "is_taken", lambda host, port: True)
     assert serve_demo.choose_port(None) not in (0, launcher.DEFAULT_PORT)
     assert serve_demo.choose_port(8123) == 8123
+
+
+def test_the_port_of_the_environment_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    served: list[Demo] = []
+    monkeypatch.setattr(serve_demo, "serve_demo", lambda demo: served.append(demo) or 0)
+    monkeypatch.setenv("PERENNIAL_PORT", "8123")
+    run("--demo", "--data-dir", str(tmp_path))
+    run("--demo", "--port", "8124", "--data-dir", str(tmp_path))
+    assert [demo.port for demo in served] == [8123, 8124]

@@ -33,6 +33,7 @@ class AttentionOut(TypedDict):
     `version` is the held one, or for a task that was rolled back the one that knew it;
     `training_data_until`: the day from which it can no longer be learned again. `pictures`: of a
     held version, a few held-out images that production classifies correctly and it does not.
+    `reasons`: of a held version, a sentence for each check that failed.
     """
 
     kind: str
@@ -42,4 +43,5 @@ class AttentionOut(TypedDict):
     training_data_until: str | None
     detail: str
     actions: list[ActionOut]
+    reasons: list[str]
     pictures: list[CheckPicture]
