@@ -168,7 +168,7 @@ def test_a_person_chooses_and_later_batches_wait(client: Rest) -> None:
         client.call("POST", f"/v1/jobs/{job}/choose", json={"trial": table["best"]})
 
 
-@pytest.mark.slow
+@pytest.mark.campaign  # tests/core/trials/test_rows.py shows most of it
 def test_a_waiting_choice_is_cancelled_or_forgotten_with_the_data_it_rests_on(
     client: Rest,
 ) -> None:
@@ -186,19 +186,6 @@ def test_a_waiting_choice_is_cancelled_or_forgotten_with_the_data_it_rests_on(
     assert client.wait(job).version == 2
     with pytest.raises(NotFound, match="learns one recipe"):
         read_table(client, job)
-
-
-@pytest.mark.slow
-def test_a_trial_that_fails_leaves_the_others(client: Rest) -> None:
-    diverging = {"method": "finetune", "epochs": 3, "optimizer": {"lr": 1e30}}
-    model = begin(client, "finetune", selection=True)
-    accepted = submit(client, model, WEEKS[0], [diverging, TRAINED[1]])
-    end = client.wait(accepted["job"]["id"])
-    assert (end.state, end.version) == ("succeeded", 1), end.error
-    first, second = read_table(client, end.id)["items"]
-    assert (first["state"], second["state"]) == ("failed", "measured")
-    assert first["error"]["kind"] == "non-finite"
-    assert first["why_lost"] == first["error"]["detail"]
 
 
 @pytest.mark.slow
