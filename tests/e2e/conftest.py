@@ -13,7 +13,7 @@ from typing import Any
 import hub_server
 import pytest
 
-from tests.e2e import guarded_site
+from tests.e2e import extended_sources, guarded_site
 from tests.e2e.holder import Holder
 from tests.rest import Rest
 from tools import service
@@ -103,3 +103,20 @@ def large_site(tmp_path_factory: pytest.TempPathFactory, s3: Any) -> Iterator[gu
     """The service in its large size, with passwords that no other text contains."""
     with guarded_site.running(tmp_path_factory.mktemp("large"), s3) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def extended_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources with a reader, an export format and a problem more."""
+    folder = tmp_path_factory.mktemp("copy")
+    extended_sources.copy_and_extend(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def extended(extended_code: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rest]:
+    """A client of a service of its own, which runs that copy."""
+    settings = {"PERENNIAL_THREADS": "1", "PYTHONPATH": str(extended_code)}
+    data = tmp_path_factory.mktemp("service")
+    with service.run_service(data, settings, code=extended_code) as found:
+        yield Rest(found.url, found.key)

@@ -1,17 +1,14 @@
 """A reader and an export format are a file and its line each, as `docs/howto/` says.
 
-Both examples are added to a copy of the sources, and the service and the client that run there are
-used.
+Both examples are in a copy of the sources, and the service and the client that run there are used.
 """
 
 import io
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from filecmp import dircmp
 from pathlib import Path
 
@@ -19,52 +16,24 @@ import pytest
 from safetensors.numpy import load
 
 from tests.e2e import small
+from tests.e2e.extended_sources import ROOT, SOURCES
 from tests.rest import Rest
-from tools import service
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
-SOURCES = ("api", "core", "worker", "migrations", "client", "tools")
 CPIO = {"Content-Type": "application/x-cpio"}
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources of the service and of its client, and what both how-tos add."""
-    folder = tmp_path_factory.mktemp("copy")
-    for name in SOURCES:
-        shutil.copytree(ROOT / name, folder / name)  # with what is compiled already
-    shutil.copy(ROOT / "alembic.ini", folder)
-    for name in ("add-a-reader.md", "add-an-export-format.md"):
-        follow((ROOT / "docs" / "howto" / name).read_text(), folder)
-    subprocess.run([sys.executable, "-m", "tools.client_sync"], cwd=folder, check=True)
-    return folder
-
-
-def follow(text: str, folder: Path) -> None:
-    """Do what a how-to says: write its file, and put each line with a plus after the line
-    above it.
-    """
-    path, code = re.findall(r"Write `(\S+)`:\n\n```python\n(.*?)```", text, re.DOTALL)[0]
-    (folder / path).write_text(code)
-    path, diff = re.findall(r"Add it to `(\S+)`:\n\n```diff\n(.*?)```", text, re.DOTALL)[0]
-    lines = (folder / path).read_text().splitlines()
-    before = ""
-    for line in diff.splitlines():
-        if line.startswith("+"):
-            lines.insert(lines.index(before) + 1, line[1:])
-        before = line[1:]
-    (folder / path).write_text("\n".join(lines) + "\n")
+def copy(extended_code: Path) -> Path:
+    """The sources of the service and of its client, and what is added to them."""
+    return extended_code
 
 
 @pytest.fixture(scope="module")
-def client(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rest]:
-    """A client of a service of its own, which runs the copy."""
-    with service.run_service(
-        tmp_path_factory.mktemp("service"), {"PERENNIAL_THREADS": "1"}, code=copy
-    ) as found:
-        yield Rest(found.url, found.key)
+def client(extended: Rest) -> Rest:
+    """A client of the service that runs the copy."""
+    return extended
 
 
 @pytest.fixture(scope="module")
@@ -103,14 +72,22 @@ def test_each_is_one_new_file_and_its_line_in_one_list(copy: Path) -> None:
             new += [str(at / one) for one in pair.right_only]
             changed += [str(at / one) for one in pair.diff_files]
             pairs += [(at / one, below) for one, below in pair.subdirs.items()]
-    assert sorted(new) == ["core/export/formats/weights.py", "core/ingest/readers/cpio.py"]
+    assert sorted(new) == [
+        "core/export/formats/weights.py",
+        "core/ingest/readers/cpio.py",
+        "core/learning/problems/digit_sums.py",
+    ]
     changed.remove("client/perennial/_formats.py")  # a program has written it
-    assert sorted(changed) == ["core/export/registry.py", "core/ingest/readers/registry.py"]
-    for name in changed:
-        added = len((copy / name).read_text().splitlines()) - len(
-            (ROOT / name).read_text().splitlines()
-        )
-        assert added == 2, "its import and its line"
+    added = {name: count_lines(copy / name) - count_lines(ROOT / name) for name in changed}
+    assert added == {
+        "core/export/registry.py": 2,
+        "core/ingest/readers/registry.py": 2,
+        "core/learning/problems/registry.py": 1,
+    }, "its line, and its import where it has one of its own"
+
+
+def count_lines(path: Path) -> int:
+    return len(path.read_text().splitlines())
 
 
 def test_a_batch_in_the_new_format_is_learned(client: Rest, learned: str) -> None:

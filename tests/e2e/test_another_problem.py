@@ -1,14 +1,11 @@
 """A problem of one file and its line learns two tasks through HTTP.
 
-Nothing of the product changes: the service that is started here is a copy of the sources, in which
-the file lies beside `classification.py` and the registry has its line.
+Nothing of the product changes: the service runs a copy of the sources, in which the file lies
+beside `classification.py` and the registry has its line (`tests/e2e/extended_sources.py`).
 """
 
 import io
-import shutil
 import zipfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,12 +14,9 @@ from sklearn.datasets import load_digits
 
 from perennial.errors import Invalid
 from tests.rest import Json, Rest
-from tools import service
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-FILE = service.ROOT / "tests/core/learning/problems/digit_sums.py"
-LINE = "    classification,\n"
 MODEL: Json = {
     "problem": "digit-sums",
     "architecture": {"name": "mlp", "hidden": [64]},
@@ -33,30 +27,9 @@ MODEL: Json = {
 
 
 @pytest.fixture(scope="module")
-def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sources with the problem."""
-    copy = tmp_path_factory.mktemp("code")
-    for name in ("api", "core", "worker", "migrations", "tools"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(service.ROOT / name, copy / name, ignore=ignored)
-    for name in ("alembic.ini", "pyproject.toml"):
-        shutil.copy(service.ROOT / name, copy / name)
-    problems = copy / "core/learning/problems"
-    shutil.copy(FILE, problems / "digit_sums.py")
-    registry = problems / "registry.py"
-    text = registry.read_text()
-    assert text.count(LINE) == 1
-    registry.write_text(text.replace(LINE, f"{LINE}    digit_sums,\n"))
-    return copy
-
-
-@pytest.fixture(scope="module")
-def client(code: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rest]:
-    """The service of these sources: no other has the problem."""
-    data = tmp_path_factory.mktemp("service")
-    settings = {"PERENNIAL_THREADS": "1", "PYTHONPATH": str(code)}
-    with service.run_service(data, settings, code=code) as running:
-        yield Rest(running.url, running.key)
+def client(extended: Rest) -> Rest:
+    """A client of the service whose sources have the problem."""
+    return extended
 
 
 def batch(low: int, images: int = 400) -> bytes:

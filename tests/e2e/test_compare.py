@@ -34,9 +34,9 @@ PAIRS = ((1, 3), (2, 3))
 KINDS = ("both_right", "negative", "positive", "both_wrong")
 
 
-IN_EACH_BUILD = ("er", "heads")
-"""Two ways to answer, which err at times; `tests/core/learning/export/test_graph.py` has all without
-HTTP.
+IN_EACH_BUILD = ("heads",)
+"""A way to answer that errs at times, by a head per task;
+`tests/core/learning/evaluation/test_comparison.py` compares in all scenarios without HTTP.
 """
 EACH_FAMILY = pytest.mark.parametrize(
     "model",

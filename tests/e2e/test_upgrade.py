@@ -31,24 +31,16 @@ NO_TIMES = {"value", "best", "training_data_days", "requests_per_s"}
 """Columns of real numbers that are not seconds since 1970."""
 
 
-ON_BOTH = {
-    "test_a_copy_of_the_database_lies_beside_it",
-    "test_everything_is_listed_as_it_was_left",
-}
-"""Tests that run on both databases in each build. `tests/migrations/test_former_data.py` shows that
-the rows are the same on both; so the campaign runs the others on PostgreSQL.
-"""
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    marks = [pytest.mark.services("postgresql")]
-    if metafunc.function.__name__ not in ON_BOTH:
-        marks.append(pytest.mark.campaign)
-    dialects = ["sqlite", pytest.param("postgresql", marks=marks)]
-    metafunc.parametrize("running", dialects, indirect=True, scope="module")
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(
+    scope="module",
+    params=[
+        "sqlite",
+        # tests/migrations/test_former_data.py shows in each build that the rows are the same on both
+        pytest.param(
+            "postgresql", marks=[pytest.mark.services("postgresql"), pytest.mark.campaign]
+        ),
+    ],
+)
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[service.Service]:

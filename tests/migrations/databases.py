@@ -50,6 +50,19 @@ def parametrize_pairs(
     return pytest.mark.parametrize(("dialect", name), pairs, scope="session", indirect=["dialect"])
 
 
+ON_SQLITE = pytest.mark.parametrize(
+    "dialect",
+    [
+        "sqlite",
+        pytest.param(
+            "postgresql", marks=[pytest.mark.services("postgresql"), pytest.mark.campaign]
+        ),
+    ],
+    scope="session",
+    indirect=True,
+)
+"""Of a test whose behaviour is the same on both databases: the campaign runs it on PostgreSQL too."""
+
 _unused: list[str] = []
 """URLs of databases of PostgreSQL that no test uses: emptying one takes a tenth of the time in
 which one is dropped and another made."""

@@ -90,6 +90,7 @@ def _open_copy(copy: Path, folder: Path) -> str:
     return url
 
 
+@databases.ON_SQLITE
 def test_an_empty_database_is_not_copied(empty: Database, tmp_path: Path) -> None:
     assert migrate.upgrade_schema(empty, backups=tmp_path / "copies") is None
     assert not (tmp_path / "copies").exists()
@@ -109,6 +110,7 @@ def test_a_copy_that_fails_leaves_the_database_as_it_was(
     migrate.require_current_schema(former)
 
 
+@databases.ON_SQLITE
 def test_copies_before_earlier_changes_are_bounded(former: Database, tmp_path: Path) -> None:
     end = "db" if former.dialect == "sqlite" else "dump"
     for age, name in enumerate(("before-0007", "before-0006", "before-0005"), start=1):
@@ -167,6 +169,7 @@ def test_older_data_is_refused_with_the_commit_to_go_through(
     assert migrate.read_revision(former) == revision
 
 
+@databases.ON_SQLITE
 def test_a_process_names_the_command_that_brings_the_former_data_over(former: Database) -> None:
     with pytest.raises(SchemaOutdated, match=r"is 0035, .* run `perennial migrate` first"):
         migrate.require_current_schema(former)
@@ -182,7 +185,7 @@ def settings(former: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return Settings()
 
 
-@pytest.mark.parametrize("is_copied", [True, False])
+@databases.parametrize_pairs("is_copied", (True, False), (True,))
 def test_the_command_copies_and_brings_over(
     former: Database, settings: Settings, is_copied: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,6 +199,7 @@ def test_the_command_copies_and_brings_over(
     assert f"The tables are at revision {migrate.find_head_revision()}." in output
 
 
+@databases.ON_SQLITE
 def test_alembic_copies_and_brings_over(
     former: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +209,7 @@ def test_alembic_copies_and_brings_over(
     assert list(settings.data_dir.glob(f"before-{migrate.find_head_revision()}.*"))
 
 
+@databases.ON_SQLITE
 def test_alembic_refuses_older_data_in_a_sentence(
     former: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +219,7 @@ def test_alembic_refuses_older_data_in_a_sentence(
         alembic.config.main(["-c", str(ROOT / "alembic.ini"), "upgrade", "head"])
 
 
+@databases.ON_SQLITE
 def test_a_start_of_the_embedded_size_copies_and_brings_over(
     former: Database, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,6 @@ LONGEST_FIRST = (
     "migrations/test_former_data.py",
     "api/routes/test_predict.py",
     "bench/experiment/test_command.py",
-    "client/pack/test_bucket.py",
     "core/webhooks/test_deliver.py",
     "core/ingest/test_ingest.py",
     "api/routes/test_rebase.py",
@@ -31,7 +30,14 @@ the end of a run names them.
 SHARED = (
     ("tests/client/test_",),
     ("tests/core/learning/",),
-    ("tests/e2e/", "tests/core/storage/", "tests/core/uploads/", "tests/test_services.py"),
+    (
+        "tests/e2e/",
+        "tests/core/storage/",
+        "tests/core/uploads/",
+        "tests/test_services.py",
+        "tests/client/pack/test_bucket.py",
+        "tests/security/test_damage.py",
+    ),
     ("tests/faults/test_",),
     ("tests/security/test_",),
     ("tests/ui/",),

@@ -17,6 +17,7 @@ from redis_server import RedisServer
 
 from tests.own_commands import NAMED
 from tools.guide.sources import find_documents
+from tools.release import distributions
 from tools.release.distributions import build_release
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -206,6 +207,27 @@ def test_a_package_index_would_take_the_distributions(release: Path, tmp_path: P
     subprocess.run(command, check=True)
 
 
+def test_leftovers_of_other_builds_are_not_among_the_sources_of_a_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = {"api/app.py", "client/pyproject.toml", "setup.py"}
+    leftovers = {
+        "api/__pycache__/app.pyc",
+        "api/built_guide/left.html",
+        "client/build/lib/left.py",
+        "client/perennial_client.egg-info/SOURCES.txt",
+    }
+    for name in sources | leftovers:
+        (tmp_path / "checkout" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "checkout" / name).touch()
+    monkeypatch.setattr(distributions, "ROOT", tmp_path / "checkout")
+    copy = tmp_path / "copy"
+    distributions._copy_sources(("api", "client", "setup.py"), copy)
+    copied = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
+    assert copied == sources
+
+
+@pytest.mark.campaign
 def test_a_checkout_with_leftovers_of_other_builds_gives_the_same_wheel(
     release: Path, tmp_path: Path
 ) -> None:

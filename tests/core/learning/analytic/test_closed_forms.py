@@ -360,7 +360,7 @@ def test_left_out_answers_to_pure_noise_are_at_chance(
     """With more features than examples, scores that keep the example would answer nearly all of
     them.
     """
-    right, draws, count, classes, width = 0.0, 20, 60, 3, 200
+    right, draws, count, classes, width = 0.0, 10, 45, 3, 100
     for seed in range(draws):
         generator = torch.Generator().manual_seed(seed)
         h = torch.randn(count, width, generator=generator, dtype=torch.float64)
