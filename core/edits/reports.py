@@ -49,6 +49,10 @@ def edit_report(report: BatchReport, task: int, changes: ReportChanges) -> Batch
         }
     if "data" in edited:
         edited["data"] = _edit_findings(edited["data"], changes, changes.edited.get(task))
+        if "suspects" in edited["data"] and "suspects_count" in edited["data"]:
+            # The list is bounded, and the count is of all.
+            gone = len(report["data"]["suspects"]) - len(edited["data"]["suspects"])
+            edited["data"]["suspects_count"] -= gone
     return edited
 
 
@@ -62,8 +66,6 @@ def _edit_findings(
     if "suspects" in found:
         suspects = [_edit_suspect(one, classes, edited) for one in found["suspects"]]
         found["suspects"] = [one for one in suspects if one is not None]
-        gone = len(suspects) - len(found["suspects"])
-        found["suspects_count"] = found.get("suspects_count", gone) - gone
     if "would_say" in found:
         found["would_say"] = _rename_labels(found["would_say"], classes)
     if "mislabelled" in found:

@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from operator_command import housekeeping
 from PIL import Image
 from safetensors.torch import save, save_file
 
 from perennial.errors import APIError
 from tests.e2e.adopted import load_version
+from tests.e2e.holder import Holder
 from tests.e2e.plain_resnet import MEAN, STD, PlainResNet, prepare, train
 from tests.rest import Json, Rest
 from tools.service import Service
@@ -138,6 +140,50 @@ def test_version_one_is_the_classifier_that_came(
     target = tmp_path / "whole.zip"
     client.download("whole", 1, target)
     assert target.is_file()
+
+
+def test_100_jpegs_get_the_logits_of_the_network_itself(
+    client: Rest, running: Service, net: PlainResNet, weights: bytes
+) -> None:
+    adopt(client, "jpegs", weights)
+    files, tensors = [], []
+    for label in OLD:
+        for pixels in draw(label, 25, 8):
+            file = io.BytesIO()
+            # Larger than the network's images, as photos are.
+            Image.fromarray(pixels).resize((22, 22)).save(file, "JPEG", quality=90)
+            files.append(file.getvalue())
+            with Image.open(file) as opened:
+                resized = opened.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+            tensors.append(torch.from_numpy(np.array(resized)))
+    x = prepare(torch.stack(tensors))
+    with torch.inference_mode():
+        expected = net(x)
+        assert torch.equal(load_version(client, running.data_dir, "jpegs", 1)(x), expected)
+    answers = client.predict("jpegs", files, top_k=len(OLD))
+    for one, logits in zip(answers.predictions, expected, strict=True):
+        found = torch.tensor([dict(one.probabilities)[label] for label in OLD])
+        # A softmax drops what all logits have in common.
+        assert torch.allclose(found.log(), logits.log_softmax(0), atol=1e-4)
+
+
+def test_a_sweep_leaves_images_that_are_only_counted_until_they_are_measured(
+    client: Rest, running: Service, holder: Holder, weights: bytes, held_out: bytes
+) -> None:
+    adopt(client, "counted", weights, held_out="counts")
+    holder.arm("job-done")
+    headers = {"Content-Type": "application/zip"}
+    sent = client.call("POST", "/v1/models/counted/tasks", content=held_out, headers=headers)
+    process = holder.wait()
+    environment = {"PERENNIAL_DATA_DIR": str(running.data_dir)}
+    housekeeping(environment, "sweep", "--grace-hours", "0")
+    path = "/v1/models/counted/tasks/1"
+    assert len(client.get(f"{path}/images?split=held_out")["items"]) == 48
+    process.resume()
+    assert client.wait(sent.json()["job"]["id"]).state == "succeeded"
+    assert client.get(path)["accuracy_now"] is not None
+    with pytest.raises(APIError, match=r"only their counts|not kept|deleted"):
+        client.get(f"{path}/images?split=held_out")
 
 
 def test_held_out_images_alone_measure_it_and_the_gate_sees_a_loss(

@@ -128,7 +128,7 @@ def prove(client: Rest, name: str, method: Json, store: Path, look: Any) -> None
     keys: list[bytes] = []
     for task in range(2):
         files, forgotten = build_batch(task)
-        learn(client, name, pack(files), conflicts="keep")
+        learn(client, name, pack(files), keep_conflicts=True)
         marks += [b"anna-"]
         for pixels in forgotten:
             marks += list_marks(pixels, 0)

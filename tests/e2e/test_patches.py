@@ -125,8 +125,6 @@ def test_sums_of_merged_classes_are_those_of_the_merged_batches(
     for name, sums in expected.items():
         assert np.allclose(found[name], sums, rtol=1e-12, atol=1e-9), name
     assert accuracies(client, model)[4] == accuracies(client, other)[4]
-    assert client.call("POST", f"/v1/models/{model}/edits/1/undo").json()["undone_at"]
-    assert client.get(f"/v1/models/{model}/tasks/1")["classes"] == {"0": 32, "1": 32}
 
 
 def test_a_task_whose_images_were_deleted_loses_its_last_class_and_is_discarded(
@@ -142,6 +140,10 @@ def test_a_task_whose_images_were_deleted_loses_its_last_class_and_is_discarded(
         json={"operations": [{"drop": {"class": "0"}}]},
     ).json()
     assert (plan["way"], plan["can_undo"], plan["classes_after"]) == ("patch", False, 3)
+    merge = [{"merge": {"from": ["0", "2"], "into": "0"}}]
+    assert edit(client, model, merge)["way"] == "patch"
+    assert client.call("POST", f"/v1/models/{model}/edits/1/undo").json()["undone_at"]
+    assert client.get(f"/v1/models/{model}/tasks/2")["classes"] == {"2": 32, "3": 32}
     made = edit(client, model, [{"drop": {"class": name}} for name in "01"])
     assert made["undo_until"] is None
     newest = client.read_versions(model)[-1]["manifest"]
