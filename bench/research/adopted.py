@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--more", type=json.loads, default={}, help="further recipes by name")
     parser.add_argument("--old", type=int, default=200, help="images of an old class")
     parser.add_argument("--new", type=int, default=60, help="images of a new class")
+    parser.add_argument("--classes", type=int, default=5, help="new classes")
     parser.add_argument("--epochs", type=int, default=8, help="of the script")
     parser.add_argument("--cache", type=Path, default=Path("build/adopted"))
     options = parser.parse_args()
@@ -55,6 +56,7 @@ def main() -> None:
         client = Perennial(running.key, base_url=running.url)
         for number, stream in enumerate(options.streams.split(";")):
             old, new = read_stream(options.data, stream, options.old, options.new)
+            new = {name: new[name] for name in sorted(new)[: options.classes]}
             weights = options.cache / f"{stream}-{options.old}-{options.epochs}.safetensors"
             if not weights.exists():
                 save_file(train_classifier(old, options.old, options.epochs), weights)

@@ -14,6 +14,7 @@ from core.contract.reports.report import BatchReport
 from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Result, Task
 from core.edits.listing import forget_class_aliases
 from core.edits.reports import ReportChanges, edit_report
+from core.edits.texts import remove_paths
 from core.errors import Invalid
 from core.lineage.lineage import DAY_S
 from core.lineage.standing import Standing, set_standing
@@ -77,6 +78,7 @@ def record_edit(
             _drop_task(session, task, now)
     former = [_replace_cell(session, model, cell, keep_answers=False) for cell in result.cells]
     reports = _edit_reports(session, model, result)
+    remove_paths(session, model.id, result.removed_paths)
     _record_aliases(session, model, edit, result, now)
     edit.version, edit.undo_until = number, until
     # The line may have moved on since the edit was accepted; an undo returns to this version.

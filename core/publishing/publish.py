@@ -155,7 +155,7 @@ def publish_result(
             record.read_edit_result(result),
         )
         # Read before the transaction replaces them: afterwards, no row names their blob.
-        former = _find_former_totals(db, claim)
+        former = _find_former_digests(db, claim, made.edit)
         hit_failpoint("publish-stored")
         while done is None:  # None: production moved while the versions were compared
             done = _try_publish(
@@ -411,18 +411,27 @@ def _find_known_digests(session: Session, model: Model, digests: Collection[str]
     return set(session.execute(of_model).scalars())
 
 
-def _find_former_totals(db: Database, claim: Claim) -> set[str]:
-    """Return the digest of the totals that this publish may replace."""
+def _find_former_digests(db: Database, claim: Claim, edit: EditResult | None) -> set[str]:
+    """Return the digests of files that this publish may replace: totals, and features of the
+    held-out images of edited tasks."""
+    edited = [] if edit is None else [task.number for task in edit.before]
     with db.read() as session:
-        digest = session.scalar(select(Model.totals_sha256).where(Model.id == claim.model_id))
-    return {digest} if digest is not None else set()
+        digests = [
+            session.scalar(select(Model.totals_sha256).where(Model.id == claim.model_id)),
+            *session.scalars(
+                select(Task.features_sha256).where(
+                    Task.model_id == claim.model_id, Task.number.in_(edited)
+                )
+            ),
+        ]
+    return {digest for digest in digests if digest is not None}
 
 
 def _delete_unnamed_objects(db: Database, blobs: Blobs, made: _Made, former: set[str]) -> None:
     """Delete stored objects without a row: predictions and features of deleted images, totals.
 
     Args:
-        former: totals that were replaced.
+        former: files that were replaced.
     """
     stored = former | {features.sha256 for features in made.features.values()}
     stored |= set() if made.edit is None else record.list_former_digests(made.edit)

@@ -15,7 +15,8 @@ from operator_command import housekeeping
 from PIL import Image
 from safetensors.torch import save, save_file
 
-from perennial.errors import APIError
+from perennial.cli.models.references import compare_with_closed_form, read_references
+from perennial.errors import APIError, ConfigError
 from tests.e2e.adopted import load_version
 from tests.e2e.holder import Holder
 from tests.e2e.plain_resnet import MEAN, STD, PlainResNet, prepare, train
@@ -347,6 +348,45 @@ def test_the_client_adopts_from_files_and_removes_what_was_refused(
     assert client.get("/v1/bases")["items"] == []
     (answer,) = client.predict("from-files", [encode(draw("kiwi", 1, 9)[0])]).predictions
     assert answer.label in OLD
+
+
+def write_references(folder: Path, count: int) -> None:
+    for label in OLD:
+        (folder / label).mkdir(parents=True)
+        for number, pixels in enumerate(draw(label, count, 6)):
+            (folder / label / f"{number}.png").write_bytes(encode(pixels))
+
+
+def test_a_closed_form_starts_from_references_and_the_better_one_is_advised(
+    client: Rest, weights: bytes, tmp_path: Path
+) -> None:
+    write_references(tmp_path, 8)
+    references = read_references(tmp_path, OLD)
+    assert references.images == 32
+    adopt(client, "referred", weights)
+    found = compare_with_closed_form(client, "referred", references)
+    task = client.get("/v1/models/referred/tasks/1")
+    other = client.get("/v1/models/referred-references/tasks/1")
+    assert (task["n_train"], task["n_held_out"]) == (0, 8)
+    assert (other["n_train"], other["n_held_out"]) == (24, 8)
+    accuracies = task["accuracy_now"], other["accuracy_now"]
+    assert (found.classifier_accuracy, found.closed_form_accuracy) == accuracies
+    is_better = accuracies[1] > accuracies[0]
+    assert found.advised == ("referred-references" if is_better else "referred")
+    recipe = client.get("/v1/models/referred-references")["recipe"]
+    assert recipe["method"]["name"] == "analytic"
+
+
+@pytest.mark.parametrize(
+    ("count", "extra", "words"), [(4, "", "4 images of apple"), (5, "nut", "of no class")]
+)
+def test_a_folder_of_references_that_does_not_fit_is_refused_before_anything_is_sent(
+    tmp_path: Path, count: int, extra: str, words: str
+) -> None:
+    write_references(tmp_path, count)
+    (tmp_path / extra).mkdir(exist_ok=True)
+    with pytest.raises(ConfigError, match=words):
+        read_references(tmp_path, OLD)
 
 
 def test_the_page_brings_a_classifier_and_says_what_is_wrong_with_a_file(

@@ -26,7 +26,17 @@ METHODS: dict[str, Json] = {
     "auto": ANALYTIC,
     "er": {"name": "er", "buffer": 30},
     "der++": {"name": "der++", "buffer": 30},
+    "dlcft": {"name": "dlcft", "buffer": 30},
+    "dne": {"name": "dne", "exemplars": 30},
+    "slca": {"name": "slca"},
 }
+FIELDS: dict[str, Json] = {
+    "dne": {
+        "architecture": {"name": "dne", "layers": 3, "head_dim": 8, "heads": 4, "patch": 2},
+        "image": {"size": 16, "channels": 1},
+    }
+}
+"""Of models whose method needs another network."""
 OPERATIONS: dict[str, list[Json]] = {
     "relabel": [
         {"relabel": {"task": 1, "image": 3, "label": "1"}},
@@ -53,7 +63,7 @@ OPERATIONS: dict[str, list[Json]] = {
 def begin(client: Rest, method: Json, weeks: int = 3) -> str:
     """A model that learned some batches."""
     name = f"edited-{next(_NUMBERS)}"
-    create(client, name, method)
+    create(client, name, method, **FIELDS.get(method["name"], {}))
     learn(client, name, *WEEKS[:weeks])
     return name
 
@@ -70,7 +80,7 @@ def edit(client: Rest, model: str, operations: Sequence[Json], **fields: Any) ->
 def send_corrected(client: Rest, model: str, method: Json) -> str:
     """A model that is sent the batches of another one as they are now, with their parts."""
     other = f"{model}-corrected"
-    create(client, other, method)
+    create(client, other, method, **FIELDS.get(method["name"], {}))
     for task in client.items(f"/v1/models/{model}/tasks"):
         if task["standing"] == "discarded":
             # Its number is not used again: seeds depend on it.

@@ -8,7 +8,7 @@ from safetensors.numpy import load_file
 
 from perennial.errors import Conflict, Invalid
 from tests.e2e.small import WEEKS, create, learn
-from tests.e2e.test_edits import accuracies, edit
+from tests.e2e.test_edits import FIELDS, accuracies, edit
 from tests.rest import Json, Rest
 from tools.service import Service
 
@@ -32,16 +32,12 @@ METHODS: dict[str, Json] = {
     "der": {"name": "der", "buffer": 30},
     "der++": {"name": "der++", "buffer": 30},
     "gem": {"name": "gem", "memory": 10},
-    "a-gem": {"name": "a-gem", "memory": 10},
+    "a-gem": {"name": "a-gem", "buffer": 30},
     "icarl": {"name": "icarl", "exemplars": 30},
     "der-net": {"name": "der-net", "exemplars": 30},
     "dlcft": {"name": "dlcft", "buffer": 30},
     "dne": {"name": "dne", "exemplars": 30},
 }
-FIELDS: dict[str, Json] = {
-    "dne": {"architecture": {"name": "dne"}, "image": {"size": 16, "channels": 1}},
-}
-"""Of models whose method needs another network."""
 PATCH: list[Json] = [
     {"merge": {"from": ["0", "2"], "into": "round"}},
     {"drop": {"class": "5"}},
@@ -55,7 +51,7 @@ CASES = [
 def begin(client: Rest, name: str, method: str, weeks: int = 3) -> str:
     """A model that learned some batches and keeps no image of them."""
     model = f"patched-{name.replace(' ', '-')}"
-    options = FIELDS.get(method, {})
+    options = FIELDS.get(METHODS[method]["name"], {})
     create(client, model, METHODS[method], training_data_days=0, **options)
     learn(client, model, *WEEKS[:weeks])
     return model
