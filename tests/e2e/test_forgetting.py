@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from safetensors.numpy import load_file
 from sqlalchemy.engine import make_url
 
 from core.contract.manifest import FEATURES
+from core.ingest.findings.traces import read_traces
 from core.learning.analytic.rows import digest_images
 from core.statistics.near import hash_images
 from tests.e2e.small import WEEKS, create, learn, pack
@@ -100,16 +100,25 @@ def search(files: Iterator[Path], dump: bytes, marks: list[bytes]) -> dict[str, 
     found: dict[str, str] = {}
     # Blobs are digits in a dump.
     written = [*marks, *(mark.hex().encode() for mark in marks if not mark.isascii())]
-    pattern = re.compile(b"|".join(map(re.escape, written)), re.IGNORECASE)
     for line in dump.splitlines():
-        if match := pattern.search(line):
-            around = line[max(0, match.start() - 150) : match.end() + 50]
-            found[f"dump: {line[:60]!r}"] = str(around)
+        small = line.lower()
+        for mark in written:
+            if mark in line or mark in small:
+                at = max(line.find(mark), small.find(mark))
+                found[f"dump: {line[:60]!r}"] = str(line[max(0, at - 150) : at + 100])
     for path in files:
-        for data in contents(path):
-            if match := pattern.search(data):
-                found[str(path)] = str(match.group()[:80])
+        for data in (*contents(path), *unpack_names(path)):
+            if held := next((mark for mark in marks if mark in data), None):
+                found[str(path)] = str(held[:80])
     return found
+
+
+def unpack_names(path: Path) -> list[bytes]:
+    """Paths of images in a file of traces, which are packed there."""
+    try:
+        return ["\n".join(read_traces(path).names).encode()]
+    except ValueError:
+        return []
 
 
 def dump_sqlite(data_dir: Path) -> bytes:
