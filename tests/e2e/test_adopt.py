@@ -126,7 +126,8 @@ def test_version_one_is_the_classifier_that_came(
 ) -> None:
     model = adopt(client, "whole", weights)
     assert model["aliases"] == {"latest": 1, "production": 1}
-    assert model["base"] == "adopted" and model["recipe"]["method"]["name"] == "lwf"
+    assert model["base"] == "adopted" and model["recipe"]["depth"] == 1
+    assert model["recipe"]["method"] == {"name": "lwf", "lambda_o": 1.5}
     pictures = [pixels for label in OLD for pixels in draw(label, 25, 3)]
     with torch.inference_mode():
         x = prepare(torch.from_numpy(np.stack(pictures)))
@@ -226,8 +227,8 @@ def test_the_default_keeps_more_of_the_old_classes_than_fine_tuning(
     new = {label: draw(label, 24, 4) for label in NEW}
     batch = pack({"train": new, "test": {label: draw(label, 12, 5) for label in NEW}})
     kept = {}
-    for method in ("lwf", "finetune"):
-        recipe = {"method": method, "epochs": 5, "batch_size": 8}
+    for method, fields in (("lwf", {}), ("finetune", {"method": "finetune"})):
+        recipe = {**fields, "epochs": 5, "batch_size": 8}
         adopt(client, f"by-{method}", weights, recipe=recipe, gate={"checks": "off"})
         send(client, f"by-{method}", held_out)
         send(client, f"by-{method}", batch)

@@ -39,15 +39,13 @@ class LwfHyper(Strict):
     "by-classes": the new loss and the distillation weigh by the task's classes and the old ones,
     and the distillation covers all classes; "constant": 1 and 1. No effect with a head per task.
     `warmup_epochs`: epochs before the recipe's, with their own optimizer, in which only new rows of
-    the head learn; the whole head where a task brings no new class. `align`: after training, scale
-    new rows of the head to the mean norm of the old ones. No effect with a head per task.
+    the head learn; the whole head where a task brings no new class.
     """
 
     lambda_o: NotNegative = 1.0
     temperature: Annotated[float, Field(ge=1e-3)] = 2.0
     weight: Literal["constant", "by-classes"] = "constant"
     warmup_epochs: Annotated[int, Field(ge=0, le=10_000)] = 0
-    align: bool = False
 
 
 @register
@@ -68,7 +66,7 @@ class Lwf(Method):
         "class": {"weight": "by-classes"}
     }
     Hyper = LwfHyper
-    neutral = LwfHyper(lambda_o=0.0, align=False)
+    neutral = LwfHyper(lambda_o=0.0)
     regularisers = ("distillation",)
     no_shards = ""
     hyper: LwfHyper
@@ -142,28 +140,12 @@ class Lwf(Method):
             parameter[:rows].copy_(get_teacher(ctx).get_parameter(name)[:rows])
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
-        """Align the head if the hyper-parameter says so, and drop the teacher."""
-        rows = 0 if ctx.first or ctx.scenario == "task" else count_old_rows(ctx, "head.weight")
-        if self.hyper.align and rows:
-            align_new_rows(ctx.network.get_parameter("head.weight"), rows)
+        """Drop the teacher."""
         # The teacher takes as much memory as the network, and measuring comes next.
         ctx.cache.pop("teacher", None)
 
     def _compute_distillation(self, logits: Tensor, target: Tensor) -> Tensor:
         return compute_distillation(logits.float(), target.float(), self.hyper.temperature)
-
-
-@torch.no_grad()
-def align_new_rows(weight: Tensor, old: int) -> None:
-    """Scale the rows from `old` on to the mean norm of the rows before them, in place.
-
-    Images of new classes alone are labelled, so their rows grow longer than old ones, and win. Their
-    directions stay (weight aligning, Zhao et al. 2020, arXiv 1911.07053).
-    """
-    norms = weight.norm(dim=1)
-    new = norms[old:].mean() if len(norms) > old else norms.new_zeros(())
-    if float(new) > 0:
-        weight[old:].mul_(norms[:old].mean() / new)
 
 
 def compute_distillation(logits: Tensor, target: Tensor, temperature: float) -> Tensor:

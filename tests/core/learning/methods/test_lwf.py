@@ -261,15 +261,3 @@ def test_carried_optimizer_state_continues_in_the_stage_it_came_from(bench) -> N
 def test_a_temperature_that_outputs_cannot_be_divided_by_is_refused() -> None:
     with pytest.raises(InvalidRecipe, match=r"must be at least 0\.001"):
         resolve({"method": {"name": "lwf", "temperature": 1e-50}})
-
-
-def test_new_rows_are_scaled_to_the_mean_norm_of_the_old_ones() -> None:
-    weight = torch.tensor([[3.0, 4.0], [0.0, 1.0], [12.0, 0.0], [0.0, 4.0]])
-    lwf.align_new_rows(weight, 2)
-    assert weight[:2].tolist() == [[3, 4], [0, 1]]
-    # Means of norms 3 and 8: three eighths of each new row.
-    assert weight[2:].tolist() == [[4.5, 0], [0, 1.5]]
-    untrained = torch.cat([weight[:2], torch.zeros(2, 2)])
-    lwf.align_new_rows(untrained, 2)
-    assert not untrained[2:].any()
-    lwf.align_new_rows(untrained, 4)  # no new class
