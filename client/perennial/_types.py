@@ -478,6 +478,21 @@ class CalibrationBin(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CellMark(Shape):
+    """A cell of a version from before an edit changed the labels or images that it counts.
+
+    - `counted_again`: true if it was counted by the present labels, from stored predictions; else
+      it is what was measured by the former labels.
+    """
+
+    version: int
+    task: int
+    mark: Literal["labels edited"]
+    counted_again: bool
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckPicture(Shape):
     """A held-out image that was classified correctly before and is classified wrongly now.
 
@@ -801,13 +816,14 @@ class Edit(Shape):
     - `files`: digests of the edited tasks' files before and after; empty until it is made.
     - `still_in_versions`: older versions that hold features or images of tasks from which it
       removed images; `POST …/purge` deletes these. Empty if it removed none.
+    - `purge_request`: the one request that deletes these; null if there is nothing to delete.
     """
 
     number: int
     job: str
     state: str
     operations: int
-    way: Literal["recompute", "relearn", "rename"]
+    way: Literal["recompute", "relearn", "rename", "patch"]
     tasks: list[int]
     images: EditedImages
     parent: int
@@ -818,6 +834,7 @@ class Edit(Shape):
     undone_at: str | None
     files: list[EditedFiles]
     still_in_versions: list[int]
+    purge_request: PurgeRequest | None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -828,7 +845,9 @@ class EditPlan(Shape):
     - `parent`: version that the edit would start from; send it along, and numbers of images cannot
       mean others.
     - `way`: `recompute` adds up kept features again; `relearn` learns again from kept images;
-      `rename` learns nothing.
+      `rename` learns nothing; `patch` changes rows of the classifier, without images.
+    - `approximation`: what a patch cannot know, for a person; null where the version is exactly
+      that of the edited batches.
     - `tasks`: tasks whose data changes.
     - `learned_again`: tasks that are learned again.
     - `classes_before`, `classes_after`: numbers of classes.
@@ -836,7 +855,8 @@ class EditPlan(Shape):
     """
 
     parent: int
-    way: Literal["recompute", "relearn", "rename"]
+    way: Literal["recompute", "relearn", "rename", "patch"]
+    approximation: str | None
     tasks: list[int]
     learned_again: list[int]
     classes_before: int
@@ -1722,13 +1742,14 @@ class Metrics(Table):
 
     A row is a version, including held ones; a column is a task. `definitions` defines each figure
     of the summary by name. A window has only its rows, columns and cells, but `summary` covers
-    everything.
+    everything. `marks` lists the cells of older versions whose labels were edited since.
     """
 
     version: int
     rows: list[MatrixRow]
     columns: list[MatrixColumn]
     accuracy_matrix: list[list[float | None]]
+    marks: list[CellMark]
     summary: Summary
     definitions: dict[str, str]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -2278,6 +2299,15 @@ class ProgressData(Shape):
     loss: float | None = None
     done: float | None = None
     left_s: float | None = None
+    extra: dict[str, Any] = _field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeRequest(Shape):
+    """The request that deletes what older versions hold of removed images."""
+
+    method: str
+    path: str
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from json import dumps
+from json import dumps, loads
 from pathlib import Path
 
 from perennial.errors import ConfigError
@@ -35,6 +35,26 @@ def read_class_list(classes: str | Path | Sequence[str]) -> str:
         raise ConfigError(
             f"{path} is not UTF-8: save it as plain text, one class a line."
         ) from None
+
+
+def list_classes(classes: Path) -> list[str]:
+    """Return the names in a file of classes, in the order of the outputs.
+
+    Raises:
+        ConfigError: see `read_class_list`.
+    """
+    text = read_class_list(classes)
+    try:
+        read = loads(text)
+    except ValueError:
+        return [line.strip() for line in text.splitlines() if line.strip()]
+    if isinstance(read, dict):
+        # A map from names to rows, or from rows to names.
+        by_row = all(str(name).isdigit() for name in read) and not all(
+            isinstance(row, int) for row in read.values()
+        )
+        return [str(name) for name in (read.values() if by_row else read)]
+    return [str(name) for name in read] if isinstance(read, list) else [text.strip()]
 
 
 @dataclass(frozen=True)

@@ -245,10 +245,13 @@ def _render_metrics(metrics: Metrics) -> str:
         for column in columns
     )
     rows = []
+    edited = {(mark.version, mark.task) for mark in metrics.marks}
     # The last rows and columns: the newest versions and tasks.
     for row, cells in [*zip(metrics.rows, metrics.accuracy_matrix, strict=False)][-MOST_CELLS:]:
-        cells_html = (
-            "".join(_render_cell(cell) for cell in cells[-len(columns) :]) if columns else ""
+        shown = zip(columns, cells[-len(columns) :] if columns else [], strict=False)
+        cells_html = "".join(
+            _render_cell(cell, is_edited=(row.version, column.task) in edited)
+            for column, cell in shown
         )
         rows.append(f'<tr><th style="{_CELL}">version {row.version}</th>{cells_html}</tr>')
     table = (
@@ -257,11 +260,12 @@ def _render_metrics(metrics: Metrics) -> str:
     return f"{_render_heading('Accuracy', f'up to version {metrics.version}', '')}{table}"
 
 
-def _render_cell(accuracy: float | None) -> str:
+def _render_cell(accuracy: float | None, *, is_edited: bool) -> str:
     if accuracy is None:
         return f'<td style="{_NUMBER};{_QUIET}">–</td>'
     shade = f"background:rgba(46,158,91,{0.6 * min(1.0, max(0.0, accuracy)):.2f})"
-    return f'<td style="{_NUMBER};{shade}">{accuracy:.3f}</td>'
+    mark = ' title="labels edited"' if is_edited else ""
+    return f'<td style="{_NUMBER};{shade}"{mark}>{accuracy:.3f}{"*" if is_edited else ""}</td>'
 
 
 def _escape_text(value: object) -> str:

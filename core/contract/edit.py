@@ -5,11 +5,12 @@ from typing import Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from core.contract.document import Document
+from core.contract.document import Document, JsonObject
 
-Way = Literal["recompute", "relearn", "rename"]
-"""Way in which a model takes an edit: from kept features, by learning its later tasks again, or by
-other names alone."""
+Way = Literal["recompute", "relearn", "rename", "patch"]
+"""Way in which a model takes an edit: from kept features, by learning its later tasks again, by
+other names alone, or by changed rows of its classifier where neither images nor features are kept.
+"""
 
 
 class EditedTask(Document):
@@ -43,18 +44,47 @@ class EditedCell(Document):
     per_class: dict[str, list[int]]
 
 
+class EditedReport(Document):
+    """Facts that a task's report shows, after an edit.
+
+    Attributes:
+        classes: number of images of each label.
+        held_out: held-out images of each label; None where only their number is known.
+        touched: training images that were relabelled or removed, by their former numbers; None if
+            it is not known which.
+        removed: those that were removed, ascending.
+    """
+
+    classes: dict[str, int]
+    held_out: dict[str, int] | None = None
+    touched: list[int] | None = None
+    removed: list[int] = Field(default_factory=list)
+
+
+class FormerReport(Document):
+    """The report of a task as it was before an edit."""
+
+    task: int
+    report: JsonObject
+
+
 class Journal(Document):
     """Changes that an edit made to the rows of its model, from which it can be undone.
 
     Attributes:
         before, after: the edited tasks.
         cells: cells of the matrix that were counted again, as they were.
+        measured_otherwise: tasks whose held-out labels or images changed, other than by name.
         relabelled, removed: numbers of images.
+        reports: reports that the edit changed, as they were; empty if it cannot be undone, since
+            they may name removed images.
     """
 
     before: list[EditedTask] = Field(default_factory=list)
     after: list[EditedTask] = Field(default_factory=list)
     cells: list[EditedCell] = Field(default_factory=list)
+    measured_otherwise: list[int] = Field(default_factory=list)
+    reports: list[FormerReport] = Field(default_factory=list)
     relabelled: int = 0
     removed: int = 0
 
@@ -68,6 +98,9 @@ class EditResult(Document):
         classes: former class → new name; None: it is dropped.
         before, after: the edited tasks.
         cells: cells of older versions by the new labels; their stored predictions are dropped.
+        measured_otherwise: tasks whose held-out labels or images changed, other than by name.
+        reports: what the reports of edited tasks show, by number.
+        removed_paths: paths of the removed images; never stored.
         relabelled, removed: numbers of images.
         can_undo: False if images were removed, which leaves nothing to restore them from.
     """
@@ -78,6 +111,9 @@ class EditResult(Document):
     before: list[EditedTask]
     after: list[EditedTask]
     cells: list[EditedCell]
+    measured_otherwise: list[int]
+    reports: dict[int, EditedReport]
+    removed_paths: list[str]
     relabelled: int
     removed: int
     can_undo: bool
@@ -96,7 +132,9 @@ class EditPlanOut(TypedDict):
     - `parent`: version that the edit would start from; send it along, and numbers of images cannot
       mean others.
     - `way`: `recompute` adds up kept features again; `relearn` learns again from kept images;
-      `rename` learns nothing.
+      `rename` learns nothing; `patch` changes rows of the classifier, without images.
+    - `approximation`: what a patch cannot know, for a person; null where the version is exactly
+      that of the edited batches.
     - `tasks`: tasks whose data changes.
     - `learned_again`: tasks that are learned again.
     - `classes_before`, `classes_after`: numbers of classes.
@@ -105,6 +143,7 @@ class EditPlanOut(TypedDict):
 
     parent: int
     way: Way
+    approximation: str | None
     tasks: list[int]
     learned_again: list[int]
     classes_before: int
@@ -128,6 +167,13 @@ class EditedFiles(TypedDict):
     after: FileDigests
 
 
+class PurgeRequest(TypedDict):
+    """The request that deletes what older versions hold of removed images."""
+
+    method: str
+    path: str
+
+
 class EditOut(TypedDict):
     """An edit.
 
@@ -139,6 +185,7 @@ class EditOut(TypedDict):
     - `files`: digests of the edited tasks' files before and after; empty until it is made.
     - `still_in_versions`: older versions that hold features or images of tasks from which it
       removed images; `POST …/purge` deletes these. Empty if it removed none.
+    - `purge_request`: the one request that deletes these; null if there is nothing to delete.
     """
 
     number: int
@@ -156,6 +203,7 @@ class EditOut(TypedDict):
     undone_at: str | None
     files: list[EditedFiles]
     still_in_versions: list[int]
+    purge_request: PurgeRequest | None
 
 
 class EditPage(TypedDict):

@@ -202,13 +202,15 @@ def _check_edit(session: Session, model: Model, operations: Sequence[Operation])
     if not edited:
         raise Invalid("The operations change no image of the newest version.")
     for number in edited:
-        if taught[number].is_deleted:
+        if taught[number].is_deleted and not changes.only_classes:
             raise WrongState(
                 f"The data of task {number} was deleted, and it has images of a class that the "
                 f"operations change.",
                 extra={"task": number},
             )
     way, again = _choose_way(session, model, head, changes, list(taught), edited)
+    if way == "patch":
+        changes = changes.drop_empty_tasks(taught)
     return _Checked(head, changes, edited, again, way)
 
 
@@ -252,13 +254,15 @@ def _choose_way(
         return "relearn", again
     if changes.only_renames(head.manifest.classes or []):
         return "rename", []
+    if changes.only_classes:
+        return "patch", []
     method = head.manifest.method.name if head.manifest.method is not None else "?"
     listed = ", ".join(map(str, gone[:10]))
     raise WrongState(
         f"This edit needs the training images of tasks {listed}, which are not kept any more, and "
         f"the version has no features of all their images. What would have been needed: method "
         f'`{CLOSED_FORM}` with "keep": "features" (this version: {method}), or a longer '
-        f"`training_data_days`.",
+        f"`training_data_days`. Whole classes can still be renamed, merged or dropped.",
         extra={"tasks": gone},
     )
 
@@ -349,6 +353,7 @@ def _queue_job(session: Session, model: Model, checked: _Checked, now: float) ->
         "recompute": "their kept features are summed up again",
         "relearn": f"{len(checked.learned_again)} tasks are learned again from their images",
         "rename": "only names of classes change",
+        "patch": "rows of the classifier change, and nothing is learned",
     }[checked.way]
     text = f"Edit of {len(checked.tasks)} tasks: {how}."
     job_log.add_log_line(session, job.id, ("info", text), now)
@@ -369,6 +374,7 @@ def _build_plan(checked: _Checked, operations: Sequence[Operation]) -> EditPlanO
     return {
         "parent": checked.head.number,
         "way": checked.way,
+        "approximation": _describe_approximation(checked),
         "tasks": checked.tasks,
         "learned_again": checked.learned_again,
         "classes_before": len(known),
@@ -376,6 +382,37 @@ def _build_plan(checked: _Checked, operations: Sequence[Operation]) -> EditPlanO
         "operations": len(operations),
         "can_undo": not checked.changes.removes_images,
     }
+
+
+def _describe_approximation(checked: _Checked) -> str | None:
+    """Return what a patch does not know; None for another way."""
+    if checked.way != "patch":
+        return None
+    made_by = checked.head.manifest.method
+    known = checked.head.manifest.classes or []
+    sources = checked.changes.list_class_sources(known)
+    drops = sum(map(len, sources.values())) < len(known)
+    merges = any(len(numbers) > 1 for numbers in sources.values())
+    texts: list[str] = []
+    if made_by is not None and made_by.name == CLOSED_FORM:
+        if merges:
+            texts.append("Sums of merged classes add up: merging is exact but for rounding.")
+        if drops:
+            texts.append(
+                "What a dropped class added to the sums over all classes is not known, and taken "
+                "for its share of the scatter within classes."
+            )
+    else:
+        if merges:
+            texts.append(
+                "A merged class gets the mean of its former rows. Then the head is fitted to "
+                "remembered images, if there are any."
+            )
+        if drops:
+            texts.append(
+                "A dropped class is no longer predicted, and what it taught the network stays."
+            )
+    return " ".join(texts)
 
 
 def _resolve_patterns(

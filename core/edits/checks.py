@@ -67,11 +67,42 @@ class Changes:
             known: classes of the model.
         """
         names = [self.classes.get(name, name) for name in known]
-        return (
-            not (self.images or self.dropped)
-            and None not in names
-            and len(set(names)) == len(names)
-        )
+        return self.only_classes and None not in names and len(set(names)) == len(names)
+
+    @property
+    def only_classes(self) -> bool:
+        """True if whole classes change, and no single image or task."""
+        return not (self.images or self.dropped)
+
+    def list_renames(self, known: Sequence[str]) -> dict[str, str]:
+        """Return former class → new name of the classes that are renamed and not merged."""
+        sources = self.list_class_sources(known)
+        return {
+            name: new
+            for name, new in self.classes.items()
+            if new is not None and len(sources.get(new, [])) == 1
+        }
+
+    def drop_empty_tasks(self, tasks: Mapping[int, TaughtTask]) -> "Changes":
+        """Return the changes with those tasks dropped that would have no class left."""
+        empty = {
+            number
+            for number, task in tasks.items()
+            if task.classes and all(self.classes.get(name, name) is None for name in task.classes)
+        }
+        return replace(self, dropped=self.dropped | empty)
+
+    def list_class_sources(self, known: Sequence[str]) -> dict[str, list[int]]:
+        """Return each class after the changes with the numbers of the known ones it is made of.
+
+        They are in the order of their first source.
+        """
+        sources: dict[str, list[int]] = {}
+        for number, name in enumerate(known):
+            new = self.classes.get(name, name)
+            if new is not None:
+                sources.setdefault(new, []).append(number)
+        return sources
 
     @property
     def removes_images(self) -> bool:

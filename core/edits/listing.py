@@ -61,6 +61,8 @@ def build_edit_response(session: Session, edit: Edit) -> EditOut:
     """Return an edit with the state of its job."""
     journal = edit.journal
     way: Way = cast(Way, edit.way)
+    holding = _list_holding_versions(session, edit)
+    purge = f"/v1/models/{_find_model_name(session, edit)}/edits/{edit.number}/purge"
     return {
         "number": edit.number,
         "job": edit.job_id,
@@ -79,8 +81,13 @@ def build_edit_response(session: Session, edit: Edit) -> EditOut:
         "undo_until": None if edit.undo_until is None else format_rfc3339(edit.undo_until),
         "undone_at": None if edit.undone_at is None else format_rfc3339(edit.undone_at),
         "files": [] if journal is None else _list_files(journal),
-        "still_in_versions": _list_holding_versions(session, edit),
+        "still_in_versions": holding,
+        "purge_request": {"method": "POST", "path": purge} if holding else None,
     }
+
+
+def _find_model_name(session: Session, edit: Edit) -> str:
+    return session.get_one(Model, edit.model_id).name
 
 
 def _list_files(journal: Journal) -> list[EditedFiles]:

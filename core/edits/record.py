@@ -3,13 +3,18 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
-from core.contract.edit import EditedCell, EditedTask, EditResult, Journal
+from core.contract.document import JsonObject
+from core.contract.edit import EditedCell, EditedTask, EditResult, FormerReport, Journal
+from core.contract.reports.report import BatchReport
 from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Result, Task
 from core.edits.listing import forget_class_aliases
+from core.edits.reports import ReportChanges, edit_report
+from core.edits.texts import remove_paths
 from core.errors import Invalid
 from core.lineage.lineage import DAY_S
 from core.lineage.standing import Standing, set_standing
@@ -72,6 +77,8 @@ def record_edit(
         if not after.n_train and task.number not in result.taught:
             _drop_task(session, task, now)
     former = [_replace_cell(session, model, cell, keep_answers=False) for cell in result.cells]
+    reports = _edit_reports(session, model, result)
+    remove_paths(session, model.id, result.removed_paths)
     _record_aliases(session, model, edit, result, now)
     edit.version, edit.undo_until = number, until
     # The line may have moved on since the edit was accepted; an undo returns to this version.
@@ -80,6 +87,8 @@ def record_edit(
         before=result.before,
         after=result.after,
         cells=[cell for cell in former if cell is not None],
+        measured_otherwise=result.measured_otherwise,
+        reports=reports if result.can_undo else [],
         relabelled=result.relabelled,
         removed=result.removed,
     )
@@ -110,6 +119,33 @@ def _drop_task(session: Session, task: Task, now: float) -> None:
     task.train_deleted_at = task.train_deleted_at or now
     task.held_out_deleted_at = task.held_out_deleted_at or now
     task.content_sha256 = task.content_turn = None
+
+
+def _edit_reports(session: Session, model: Model, result: EditResult) -> list[FormerReport]:
+    """Change the reports of all tasks that the edit concerns; return them as they were."""
+    changes = ReportChanges(result.classes, result.removed_paths, result.reports)
+    former: list[FormerReport] = []
+    query = select(Task).where(Task.model_id == model.id)
+    if not result.removed_paths:
+        # Other tasks' reports may refer to removed images alone.
+        query = query.where(Task.number.in_(list(result.reports)))
+    for task in session.scalars(query):
+        edited = edit_report(task.report, task.number, changes)
+        if edited != task.report:
+            former.append(FormerReport(task=task.number, report=cast(JsonObject, task.report)))
+            task.report = edited
+    return former
+
+
+def restore_reports(session: Session, model: Model, reports: list[FormerReport]) -> None:
+    """Restore reports of tasks as an edit's journal has them."""
+    for former in reports:
+        task = session.scalar(
+            select(Task).where(Task.model_id == model.id, Task.number == former.task)
+        )
+        # The report of deleted data is not brought back.
+        if task is not None and task.data_deleted_at is None:
+            task.report = cast(BatchReport, former.report)
 
 
 def restore_cells(session: Session, model: Model, cells: list[EditedCell]) -> None:

@@ -46,6 +46,23 @@ class EditedLabels:
         """True if any image has another label or is removed."""
         return list(self.before) != list(self.after)
 
+    def is_more_than_renamed(self, renames: Mapping[str, str]) -> bool:
+        """Return True if an image counts for another class or is removed, other than by a new name
+        of its class."""
+        return [renames.get(label, label) for label in self.before] != list(self.after)
+
+    def list_touched(self, classes: Mapping[str, str | None]) -> tuple[list[int], list[int]]:
+        """Return the rows of images that count for another class or are removed, and of the
+        latter."""
+        rows = range(len(self.before))
+        touched = [
+            row
+            for row in rows
+            if self.after[row] != classes.get(self.before[row], self.before[row])
+        ]
+        removed = [row for row in rows if self.after[row] is None]
+        return sorted({*touched, *removed}), removed
+
     def count_changes(self, classes: Mapping[str, str | None]) -> tuple[int, int]:
         """Return the numbers of relabelled and removed images; those of a renamed class are not
         relabelled."""
@@ -95,6 +112,17 @@ def write_edited_dataset(
             yield np.asarray(images[rows[begin : begin + step]])
 
     write_dataset(target, labels, shape, iterate_blocks())
+
+
+def read_removed_paths(path: Path, train: EditedLabels, held_out: EditedLabels) -> list[str]:
+    """Return the paths of removed images that traces have; none if they belong to other parts."""
+    traces = read_traces(path)
+    if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
+        return []
+    labels = [*train.after, *held_out.after]
+    return [
+        name for name, label in zip(traces.names, labels, strict=True) if label is None and name
+    ]
 
 
 def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:

@@ -47,6 +47,7 @@ def undo_edit(
         for before in edit.journal.before:
             _restore_task(session, row, edit, before)
         record.restore_cells(session, row, edit.journal.cells)
+        record.restore_reports(session, row, edit.journal.reports)
         session.execute(
             delete(ClassAlias).where(ClassAlias.model_id == row.id, ClassAlias.edit == edit.number)
         )

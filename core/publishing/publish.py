@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sqlalchemy import select
 
+from core.contract.edit import EditResult
 from core.contract.responses.event import StateData
 from core.database import job_log, owner_events
 from core.database.jobs import change_state
@@ -70,7 +71,7 @@ def publish_result(
         blobs = Blobs(store, cache or result / "cache", marks=Marks(db))
         made = store_files(db, blobs, claim, result)
         # Read before the transaction replaces them: afterwards, no row names their blob.
-        former = _find_former_totals(db, claim)
+        former = _find_former_digests(db, claim, made.edit)
         hit_failpoint("publish-stored")
         while done is None:  # None: production moved while the versions were compared
             done = _try_publish(
@@ -194,11 +195,20 @@ def _format_visible_losses(version: Version) -> str:
     return "" if visible is None else f" {visible['detail']}"
 
 
-def _find_former_totals(db: Database, claim: Claim) -> set[str]:
-    """Return the digest of the totals that this publish may replace."""
+def _find_former_digests(db: Database, claim: Claim, edit: EditResult | None) -> set[str]:
+    """Return the digests of files that this publish may replace: totals, and features of the
+    held-out images of edited tasks."""
+    edited = [] if edit is None else [task.number for task in edit.before]
     with db.read() as session:
-        digest = session.scalar(select(Model.totals_sha256).where(Model.id == claim.model_id))
-    return {digest} if digest is not None else set()
+        digests = [
+            session.scalar(select(Model.totals_sha256).where(Model.id == claim.model_id)),
+            *session.scalars(
+                select(Task.features_sha256).where(
+                    Task.model_id == claim.model_id, Task.number.in_(edited)
+                )
+            ),
+        ]
+    return {digest for digest in digests if digest is not None}
 
 
 def _clean_up(db: Database, store: Store, claim: Claim) -> None:

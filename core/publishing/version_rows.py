@@ -270,7 +270,7 @@ def delete_unnamed_objects(db: Database, blobs: Blobs, made: Made, former: set[s
     """Delete stored objects without a row: predictions and features of deleted images, totals.
 
     Args:
-        former: totals that were replaced.
+        former: files that were replaced.
     """
     stored = former | {features.sha256 for features in made.features.values()}
     stored |= set() if made.edit is None else record.list_former_digests(made.edit)

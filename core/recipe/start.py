@@ -17,8 +17,11 @@ from core.recipe.pretrained import ARCHITECTURE
 RANDOM = "random"
 WITH_WEIGHTS = {"name": "analytic"}
 """Method of a model that starts from weights; random ones use the recipe's own default."""
-AFTER_ADOPTION = {"name": "lwf"}
-"""Method of a model that adopts a classifier: it needs no image of the classes so far."""
+AFTER_ADOPTION: RecipePatch = {"method": {"name": "lwf", "lambda_o": 1.5}, "depth": 1}
+"""Method of a model that adopts a classifier: it needs no image of the classes so far.
+
+The head alone learns, since the features are what the classifier knows: `bench.research.adopted`.
+"""
 FROM_RANDOM = "from-random"
 """Preset of a model that starts from random weights: rate, bound of gradients, hyper-parameters.
 
@@ -64,7 +67,7 @@ def complete_start_recipe(
         return {"preset": FROM_RANDOM, **recipe}
     defaults: RecipePatch = {"optimizer": {"clip": CLIP}}
     if not _names_method(catalogue, recipe):
-        defaults["method"] = AFTER_ADOPTION if base == ADOPTED else WITH_WEIGHTS
+        defaults |= AFTER_ADOPTION if base == ADOPTED else {"method": WITH_WEIGHTS}
     return dict(merge_recipe(defaults, recipe))
 
 

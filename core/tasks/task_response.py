@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.base import ADOPTED_VERSION
 from core.contract.responses.task import TaskOut
+from core.database.kinds import Kind
 from core.database.tables import Job, Model, Result, Task
 from core.lineage import words
 from core.lineage.standing import Standing, read_standings
@@ -20,7 +21,7 @@ class Learned:
     """Versions that were taught a task.
 
     Attributes:
-        version: newest version that the task made.
+        version: newest version that the task made; edits make versions of their own.
         accuracy_then: accuracy of that version on the task, in [0, 1].
         accuracy_now: accuracy of the newest published version on the task, in [0, 1].
     """
@@ -41,7 +42,8 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
     # Ascending, so that the newest job and version of each task remain.
     for job in session.scalars(select(Job).where(Job.task_id.in_(ids)).order_by(Job.place)):
         newest[str(job.task_id)] = job
-        if job.version is not None and job.task_number is not None:
+        # An edit's job has a task's place, and did not learn it.
+        if job.version is not None and job.task_number is not None and job.kind != Kind.EDIT:
             published[job.task_number] = job.version
     # No job has made the version that a classifier came as.
     published |= {task.number: ADOPTED_VERSION for task in tasks if task.came_with_model}

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, aliased
 from core.bases.hub import unfinished
 from core.contract.jobs.snapshot import StoredState
 from core.database import jobs as job_rows
+from core.database.kinds import Kind
 from core.database.session import Database
 from core.database.states import TERMINAL, UNFINISHED, State
 from core.database.tables import (
@@ -293,6 +294,8 @@ def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, ta
             State(j.state) in TERMINAL for j in jobs
         ):
             return  # it is being learned again since: a retry takes the lock on the task's row
+        if task.came_with_model and session.scalar(_find_open_measurement(task)) is not None:
+            return  # its images are held out to measure the classifier, whatever stays afterwards
         model = session.get_one(Model, task.model_id)
         # A version that came with its model has no job.
         came = and_(
@@ -320,6 +323,15 @@ def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, ta
         # the sweep.
         retention.delete_task_blobs(db, blobs, task_id)
         retention.delete_unused_blobs(db, blobs, forgotten)
+
+
+def _find_open_measurement(task: Task) -> Select[tuple[str]]:
+    """Return the query for an unfinished job that measures a classifier on the task's images."""
+    return select(Job.id).where(
+        Job.model_id == task.model_id,
+        Job.kind == str(Kind.MEASURE),
+        job_rows.is_unfinished(Job.state),
+    )
 
 
 _DELETED_TASKS = (

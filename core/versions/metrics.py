@@ -19,6 +19,7 @@ from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
 from core.requests.response_cache import KeptAnswer, KeptAnswers
 from core.statistics import matrix
+from core.versions.edited_labels import EditedLabels, mark_cells, read_edited_labels
 from core.versions.metrics_summary import (
     AT_ONCE,
     History,
@@ -94,6 +95,7 @@ class _Basis:
         number: number of the requested version.
         taught: tasks of that version, in order.
         versions, tasks, classes: rows of `_VERSIONS` and `_TASKS`, and the row of `_CLASSES`.
+        edits: those that changed held-out labels. An undo restores the cells that it counted again.
     """
 
     model: Model
@@ -102,6 +104,7 @@ class _Basis:
     versions: Sequence[Row[int, int | None, int | None, str, int, float | None, float | None]]
     tasks: Sequence[Row[int, str | None, int | None]]
     classes: Row[*tuple[str, ...]]
+    edits: Sequence[EditedLabels]
 
     @cached_property
     def published(self) -> dict[int, Published]:
@@ -130,7 +133,8 @@ class _Basis:
         """Return a digest of 32 bytes that differs for each different response."""
         scalars = (self.model.id, self.model.next_version, self.number, self.taught, window)
         rows = [list(map(tuple, rows)) for rows in (self.versions, self.tasks)]
-        return sha256(to_json([*scalars, *rows, *self.classes])).digest()
+        edits = [(each.version, each.tasks) for each in self.edits]
+        return sha256(to_json([*scalars, *rows, *self.classes, edits])).digest()
 
 
 def model_metrics(
@@ -174,6 +178,7 @@ def _read_basis(session: Session, actor: Actor, model: str, version: str) -> _Ba
         versions=connection.execute(_VERSIONS, of_model).all(),
         tasks=connection.execute(_TASKS, of_model).all(),
         classes=connection.execute(_CLASSES, of_model).one(),
+        edits=read_edited_labels(session, owner.id),
     )
 
 
@@ -196,11 +201,19 @@ def _build_response(session: Session, basis: _Basis, window: Window) -> MetricsO
     rows = [number for number in published if window.versions[0] <= number <= window.versions[1]]
     columns = [number for number in learned if window.tasks[0] <= number <= window.tasks[1]]
     sizes = {task: total for (_, task), (_, total) in first.items()}
+    cells = _build_matrix(session, basis.model, rows, columns)
+    measured = [
+        (version, task)
+        for version, values in zip(rows, cells, strict=True)
+        for task, value in zip(columns, values, strict=True)
+        if value is not None
+    ]
     return {
         "version": basis.number,
         "rows": [_build_row(published[number]) for number in rows],
         "columns": [_build_column(learned[n], n, sizes.get(n, 0)) for n in columns],
-        "accuracy_matrix": _build_matrix(session, basis.model, rows, columns),
+        "accuracy_matrix": cells,
+        "marks": mark_cells(basis.edits, measured) if basis.edits else [],
         "summary": summarised,
         "definitions": matrix.define_figures(basis.model.problem),
     }

@@ -11,11 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from operator_command import housekeeping
 from PIL import Image
 from safetensors.torch import save, save_file
 
-from perennial.errors import APIError
+from perennial.cli.models.references import compare_with_closed_form, read_references
+from perennial.errors import APIError, ConfigError
 from tests.e2e.adopted import load_version
+from tests.e2e.holder import Holder
 from tests.e2e.plain_resnet import MEAN, STD, PlainResNet, prepare, train
 from tests.rest import Json, Rest
 from tools.service import Service
@@ -123,7 +126,8 @@ def test_version_one_is_the_classifier_that_came(
 ) -> None:
     model = adopt(client, "whole", weights)
     assert model["aliases"] == {"latest": 1, "production": 1}
-    assert model["base"] == "adopted" and model["recipe"]["method"]["name"] == "lwf"
+    assert model["base"] == "adopted" and model["recipe"]["depth"] == 1
+    assert model["recipe"]["method"] == {"name": "lwf", "lambda_o": 1.5}
     pictures = [pixels for label in OLD for pixels in draw(label, 25, 3)]
     with torch.inference_mode():
         x = prepare(torch.from_numpy(np.stack(pictures)))
@@ -138,6 +142,50 @@ def test_version_one_is_the_classifier_that_came(
     target = tmp_path / "whole.zip"
     client.download("whole", 1, target)
     assert target.is_file()
+
+
+def test_100_jpegs_get_the_logits_of_the_network_itself(
+    client: Rest, running: Service, net: PlainResNet, weights: bytes
+) -> None:
+    adopt(client, "jpegs", weights)
+    files, tensors = [], []
+    for label in OLD:
+        for pixels in draw(label, 25, 8):
+            file = io.BytesIO()
+            # Larger than the network's images, as photos are.
+            Image.fromarray(pixels).resize((22, 22)).save(file, "JPEG", quality=90)
+            files.append(file.getvalue())
+            with Image.open(file) as opened:
+                resized = opened.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+            tensors.append(torch.from_numpy(np.array(resized)))
+    x = prepare(torch.stack(tensors))
+    with torch.inference_mode():
+        expected = net(x)
+        assert torch.equal(load_version(client, running.data_dir, "jpegs", 1)(x), expected)
+    answers = client.predict("jpegs", files, top_k=len(OLD))
+    for one, logits in zip(answers.predictions, expected, strict=True):
+        found = torch.tensor([dict(one.probabilities)[label] for label in OLD])
+        # A softmax drops what all logits have in common.
+        assert torch.allclose(found.log(), logits.log_softmax(0), atol=1e-4)
+
+
+def test_a_sweep_leaves_images_that_are_only_counted_until_they_are_measured(
+    client: Rest, running: Service, holder: Holder, weights: bytes, held_out: bytes
+) -> None:
+    adopt(client, "counted", weights, held_out="counts")
+    holder.arm("job-done")
+    headers = {"Content-Type": "application/zip"}
+    sent = client.call("POST", "/v1/models/counted/tasks", content=held_out, headers=headers)
+    process = holder.wait()
+    environment = {"PERENNIAL_DATA_DIR": str(running.data_dir)}
+    housekeeping(environment, "sweep", "--grace-hours", "0")
+    path = "/v1/models/counted/tasks/1"
+    assert len(client.get(f"{path}/images?split=held_out")["items"]) == 48
+    process.resume()
+    assert client.wait(sent.json()["job"]["id"]).state == "succeeded"
+    assert client.get(path)["accuracy_now"] is not None
+    with pytest.raises(APIError, match=r"only their counts|not kept|deleted"):
+        client.get(f"{path}/images?split=held_out")
 
 
 def test_held_out_images_alone_measure_it_and_the_gate_sees_a_loss(
@@ -179,8 +227,8 @@ def test_the_default_keeps_more_of_the_old_classes_than_fine_tuning(
     new = {label: draw(label, 24, 4) for label in NEW}
     batch = pack({"train": new, "test": {label: draw(label, 12, 5) for label in NEW}})
     kept = {}
-    for method in ("lwf", "finetune"):
-        recipe = {"method": method, "epochs": 5, "batch_size": 8}
+    for method, fields in (("lwf", {}), ("finetune", {"method": "finetune"})):
+        recipe = {**fields, "epochs": 5, "batch_size": 8}
         adopt(client, f"by-{method}", weights, recipe=recipe, gate={"checks": "off"})
         send(client, f"by-{method}", held_out)
         send(client, f"by-{method}", batch)
@@ -301,6 +349,45 @@ def test_the_client_adopts_from_files_and_removes_what_was_refused(
     assert client.get("/v1/bases")["items"] == []
     (answer,) = client.predict("from-files", [encode(draw("kiwi", 1, 9)[0])]).predictions
     assert answer.label in OLD
+
+
+def write_references(folder: Path, count: int) -> None:
+    for label in OLD:
+        (folder / label).mkdir(parents=True)
+        for number, pixels in enumerate(draw(label, count, 6)):
+            (folder / label / f"{number}.png").write_bytes(encode(pixels))
+
+
+def test_a_closed_form_starts_from_references_and_the_better_one_is_advised(
+    client: Rest, weights: bytes, tmp_path: Path
+) -> None:
+    write_references(tmp_path, 8)
+    references = read_references(tmp_path, OLD)
+    assert references.images == 32
+    adopt(client, "referred", weights)
+    found = compare_with_closed_form(client, "referred", references)
+    task = client.get("/v1/models/referred/tasks/1")
+    other = client.get("/v1/models/referred-references/tasks/1")
+    assert (task["n_train"], task["n_held_out"]) == (0, 8)
+    assert (other["n_train"], other["n_held_out"]) == (24, 8)
+    accuracies = task["accuracy_now"], other["accuracy_now"]
+    assert (found.classifier_accuracy, found.closed_form_accuracy) == accuracies
+    is_better = accuracies[1] > accuracies[0]
+    assert found.advised == ("referred-references" if is_better else "referred")
+    recipe = client.get("/v1/models/referred-references")["recipe"]
+    assert recipe["method"]["name"] == "analytic"
+
+
+@pytest.mark.parametrize(
+    ("count", "extra", "words"), [(4, "", "4 images of apple"), (5, "nut", "of no class")]
+)
+def test_a_folder_of_references_that_does_not_fit_is_refused_before_anything_is_sent(
+    tmp_path: Path, count: int, extra: str, words: str
+) -> None:
+    write_references(tmp_path, count)
+    (tmp_path / extra).mkdir(exist_ok=True)
+    with pytest.raises(ConfigError, match=words):
+        read_references(tmp_path, OLD)
 
 
 def test_the_page_brings_a_classifier_and_says_what_is_wrong_with_a_file(

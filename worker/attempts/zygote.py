@@ -37,6 +37,7 @@ ChildMain = Callable[[str, int, int], int]
 PRELOADED = (
     "torch",
     "core.learning.training.job",
+    "core.learning.training.patch",
     "core.learning.export.job",
     "core.learning.evaluation.measuring",
 )
@@ -66,13 +67,13 @@ def preload_modules() -> ChildMain:
         importlib.import_module(name)
     from core.learning.evaluation import measuring
     from core.learning.export import job as export_job
-    from core.learning.training import job
+    from core.learning.training import job, patch
     from worker.attempts import ranks
 
     def main(spec_path: str, out_fd: int, control_fd: int) -> int:
-        """Run the work of the specification: learn a task, or export or measure a version."""
+        """Run the work of the specification: learn a task, or export, measure or patch a version."""
         spec = json.loads(Path(spec_path).read_text())
-        others = {"export": export_job.main, "measure": measuring.main}
+        others = {"export": export_job.main, "measure": measuring.main, "patch": patch.main}
         work = others.get(spec.get("work"), job.main)
         if work is job.main and (count := ranks.count_processes(spec)) > 1:
             ranks.replace_process(count, spec_path, out_fd, control_fd)

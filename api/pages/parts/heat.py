@@ -6,9 +6,9 @@ of cividis (`h0` … `h19` in app.css), from the lowest shown accuracy to 100 %.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from core.contract.responses.versions.metrics import MatrixColumn, MetricsOut
+from core.contract.responses.versions.metrics import CellMark, MatrixColumn, MetricsOut
 from core.versions.history import Lineage
 
 ROWS, COLUMNS = 30, 40
@@ -29,6 +29,7 @@ class Cell:
         step: colour step, from 0 to `STEPS` − 1.
         learned: True if this version learned the task.
         fallen: accuracy lost since the task was learned, in [0, 1]; None: less than 0.05.
+        mark: how an edit of labels concerns it, for a person; "": not at all.
     """
 
     task: int
@@ -36,6 +37,7 @@ class Cell:
     step: int
     learned: bool
     fallen: float | None
+    mark: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ class Heat:
     earlier: int | None
     later: int | None
 
+    @property
+    def has_marks(self) -> bool:
+        """True if labels of a shown cell were edited since it was measured."""
+        return any(cell.mark for row in self.rows for cell in row.cells)
+
 
 def build_heat_map(
     matrix: MetricsOut, *, production: int | None, left: set[int], first: int | None
@@ -87,6 +94,7 @@ def build_heat_map(
     # Round down to a tenth; 0.9 at most, so that the colour scale has a width.
     low = min(int(low * 10) / 10, 0.9)
     learned = _read_accuracy_when_learned(matrix)
+    marks = {(one["version"], one["task"]): describe_mark(one) for one in matrix["marks"]}
     rows = []
     for version_row, values in zip(matrix["rows"], matrix["accuracy_matrix"], strict=True):
         cells = [
@@ -98,6 +106,7 @@ def build_heat_map(
         if all(cell.accuracy is None for cell in cells):
             continue  # a version that does not predict, such as a base
         number = version_row["version"]
+        cells = [replace(cell, mark=marks.get((number, cell.task), "")) for cell in cells]
         rows.append(
             Row(
                 number,
@@ -109,6 +118,13 @@ def build_heat_map(
             )
         )
     return Heat(columns, rows[::-1], low, len(matrix["columns"]) - len(columns), earlier, later)
+
+
+def describe_mark(mark: CellMark) -> str:
+    """Return what a mark says of its cell, for a person."""
+    if mark["counted_again"]:
+        return "labels edited since, and counted again by them"
+    return "labels edited since: this is what was measured by the former ones"
 
 
 def _build_cell(

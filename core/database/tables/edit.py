@@ -18,7 +18,7 @@ class Edit(Table):
     number: Mapped[int]  # from 1, in the order of acceptance
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), unique=True)
     operations: Mapped[list[JsonObject]] = mapped_column(JSON_COLUMN)
-    way: Mapped[str] = mapped_column(String(12))  # recompute or relearn
+    way: Mapped[str] = mapped_column(String(12))  # see core.contract.edit.Way
     tasks: Mapped[list[int]] = mapped_column(JSON_COLUMN)  # whose data changes
     # head of the lineage that the edit was checked against and starts from
     parent: Mapped[int]

@@ -3,7 +3,8 @@
 With kept features (`recompute`), each edited task is learned from its features on top of the
 lineage head, whose sums it replaces; all other tasks keep theirs. Otherwise (`relearn`) the tasks
 from the first edited one on are learned from their images, starting from the version before it.
-Only the last result becomes a version.
+Only the last result becomes a version. Where neither is kept (`patch`), one process changes rows of
+the head's classifier.
 """
 
 import json
@@ -12,10 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from core.contract.architecture import Architecture, Image
 from core.contract.edit import EditResult
 from core.contract.jobs.job_result import JobResult, ResultPart
 from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
+from core.contract.jobs.patch_job import PATCH, PatchSpec
 from core.contract.manifest import PER_TASK, Manifest
 from core.contract.recipe import Recipe
 from core.database.session import Database
@@ -27,6 +31,7 @@ from core.execution.editing.data import EditedData, edit_task
 from core.execution.editing.facts import EditFacts
 from core.execution.editing.renaming import write_renamed_result
 from core.execution.prepare import (
+    complete_recipe,
     fetch_earlier_task,
     fetch_if_sound,
     fetch_version,
@@ -34,6 +39,7 @@ from core.execution.prepare import (
     find_stored_answers,
     write_answers,
 )
+from core.ingest.dataset import write_dataset
 from core.jobs.fence import Claim
 from core.lineage.coverage import list_taught_tasks
 from core.retention import retention
@@ -55,6 +61,14 @@ class Line:
 
     manifest: Manifest
     parts: Mapping[str, LocalPart]
+
+
+@dataclass(frozen=True)
+class PatchStart:
+    """The version that a patch starts from, and the specification of its process."""
+
+    line: Line
+    spec: Path
 
 
 class EditChain:
@@ -152,29 +166,76 @@ class EditChain:
 
     def begin(self) -> Line:
         """Return the version that the first process continues."""
-        facts = self._facts
-        version = fetch_version(self._blobs, facts.start, facts.parts)
-        line = Line(version.manifest, {part.name: part for part in version.parts})
-        return self._renumber(line) if facts.recomputes else line
+        line = self._fetch_start()
+        return self._renumber(line) if self._facts.recomputes else line
+
+    def _fetch_start(self) -> Line:
+        version = fetch_version(self._blobs, self._facts.start, self._facts.parts)
+        return Line(version.manifest, {part.name: part for part in version.parts})
+
+    def write_patch(self) -> PatchStart:
+        """Write the specification of the process that patches the head."""
+        facts, number = self._facts, self._taught[-1]
+        folder = self._folder / "patch"
+        folder.mkdir()
+        line = self._fetch_start()
+        line = Line(line.manifest, self._add_unread_features(line.parts))
+        assert facts.head.manifest.recipe is not None, "a version that was taught has a recipe"
+        recipe = complete_recipe(self._settings, facts.model, facts.head.manifest.recipe.to_json())
+        history = self._list_history(line, None, folder)
+        task = SpecTask(
+            **next(each for each in history if each.number == number).get_given_fields(),
+            train=self._write_no_images(folder),
+        )
+        others = [each for each in history if each.number != number]
+        sources = facts.changes.list_class_sources(line.manifest.classes or [])
+        spec = PatchSpec(
+            **self._build_spec(line, recipe, task, others, folder).get_given_fields(),
+            work=PATCH,
+            names=list(sources),
+            sources=list(sources.values()),
+        )
+        return PatchStart(line, _write_spec(folder, spec))
+
+    def _write_no_images(self, folder: Path) -> Path:
+        """Write a training part without images: a patch learns from none."""
+        image, path = self._facts.model.image, folder / "train.safetensors"
+        shape = (image["size"], image["size"], image["channels"])
+        write_dataset(path, np.zeros(0, np.int64), shape, [])
+        return path
 
     def write_spec(self, line: Line, number: int) -> Path:
         """Write the specification of the process that learns a task, and return its path."""
-        facts, settings = self._facts, self._settings
         folder = self._folder / f"job-{number}"
         folder.mkdir(parents=True)
+        task = self._describe_learned_task(number, folder)
+        # Results in between are not measured, since no version is made of them.
         is_last = number == self.tasks[-1]
+        history = self._list_history(line, number, folder) if is_last else []
+        return _write_spec(
+            folder, self._build_spec(line, self._find_recipe(number), task, history, folder)
+        )
+
+    def _build_spec(
+        self,
+        line: Line,
+        recipe: Recipe,
+        task: SpecTask,
+        history: list[EarlierTask],
+        folder: Path,
+    ) -> JobSpec:
+        facts, settings = self._facts, self._settings
         base = fetch_version(self._blobs, facts.base, facts.base_parts)
-        spec = JobSpec(
+        return JobSpec(
             architecture=Architecture.from_json(facts.model.architecture),
             image=Image.from_json(facts.model.image),
             scenario=facts.model.scenario,
             problem=facts.model.problem,
-            recipe=self._find_recipe(number),
+            recipe=recipe,
             normalise=facts.base.manifest.normalise,
             classes=facts.model.classes if facts.model.scenario == "data" else None,
-            task=self._describe_learned_task(number, folder),
-            # Results in between are not measured, since no version is made of them.
-            history=self._list_history(line, number, folder) if is_last else [],
+            task=task,
+            history=history,
             erased_tasks=facts.erased,
             held_out_stays=facts.model.held_out != retention.COUNTS,
             parent=SpecVersion(
@@ -189,9 +250,6 @@ class EditChain:
             ranks=settings.ranks,
             gpu_memory_share=settings.gpu_memory_share,
         )
-        path = folder / "spec.json"
-        path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))
-        return path
 
     def advance(self, line: Line, number: int, out: Path) -> Line:
         """Return the version that the next process continues, after one has learned a task."""
@@ -266,6 +324,7 @@ class EditChain:
             and data.held_out.is_changed
             and data.after.number not in facts.changes.dropped
         }
+        renames = facts.changes.list_renames(facts.head.manifest.classes or [])
         return EditResult(
             parent=facts.start.number,
             taught=self._taught,
@@ -275,9 +334,16 @@ class EditChain:
             cells=recount_cells(
                 self._db, self._blobs, facts.model.id, held_out, facts.changes.classes
             ),
+            measured_otherwise=[
+                number
+                for number, labels in held_out.items()
+                if labels.is_more_than_renamed(renames)
+            ],
+            reports={data.after.number: data.describe_report(facts.changes) for data in edited},
+            removed_paths=[path for data in edited for path in data.removed_paths],
             relabelled=sum(count for count, _ in counts),
             removed=removed,
-            can_undo=not removed,
+            can_undo=not removed and not facts.changes.removes_images,
         )
 
     def _describe_learned_task(self, number: int, folder: Path) -> SpecTask:
@@ -311,7 +377,7 @@ class EditChain:
         recipes = self._facts.recipes
         return recipes.get(number) or next(reversed(recipes.values()))
 
-    def _list_history(self, line: Line, own: int, folder: Path) -> list[EarlierTask]:
+    def _list_history(self, line: Line, own: int | None, folder: Path) -> list[EarlierTask]:
         """Return the other tasks of the new version, on which it is measured."""
         facts = self._facts
         features = find_held_out_features(list(facts.tasks.values()), facts.parts)
@@ -374,10 +440,11 @@ class EditChain:
 
     def _add_unread_features(self, parts: Mapping[str, LocalPart]) -> dict[str, LocalPart]:
         """Return the parts with those features that no job reads: they have numbers of classes."""
+        outdated = self._edited if self._facts.recomputes else {}
         unread = {
             name: LocalPart(name=name, type=part.type, path=self._blobs.fetch_file(part.sha256))
             for name, part in self._facts.features.items()
-            if name not in parts and int(name.split(".")[1]) not in self._edited
+            if name not in parts and int(name.split(".")[1]) not in outdated
         }
         return {**parts, **unread}
 
@@ -424,6 +491,12 @@ class EditChain:
             if (new := facts.changes.classes.get(name, name)) is not None and new in ordered
         )
         return list({**kept, **ordered})
+
+
+def _write_spec(folder: Path, spec: JobSpec) -> Path:
+    path = folder / "spec.json"
+    path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))
+    return path
 
 
 def _read_document(out: Path) -> JobResult:

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.contract.edit import EditedTask
+from core.contract.edit import EditedReport, EditedTask
 from core.contract.responses.task_image import Split
 from core.database.label_names import list_label_names
 from core.database.tables import Task
@@ -28,6 +28,7 @@ class EditedData:
         held_out: labels of its held-out images, if these are retained.
         rows: kept features of its training images; None for a task learned from images.
         files: edited files by name: train, held_out.
+        removed_paths: paths of removed images in their batch, as far as they are stored.
     """
 
     before: EditedTask
@@ -37,6 +38,17 @@ class EditedData:
     held_out: EditedLabels | None
     rows: FeatureRows | None
     files: dict[str, Path]
+    removed_paths: list[str] = field(default_factory=list)
+
+    def describe_report(self, changes: Changes) -> EditedReport:
+        """Return what the task's report shows after the edit."""
+        held_out = None if self.held_out is None else dict(Counter(self.held_out.labels))
+        touched, removed = (
+            (None, []) if self.train is None else self.train.list_touched(changes.classes)
+        )
+        return EditedReport(
+            classes=self.after.classes, held_out=held_out, touched=touched, removed=removed
+        )
 
     def list_trained_classes(self) -> set[str]:
         """Return the classes that the task has training images of after the edit."""
@@ -80,7 +92,8 @@ def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> Edit
     if number in changes.dropped:
         gone = EditedTask(number=number, classes={}, n_train=0, n_held_out=0)
         sized = before.model_copy(update={"bytes": {}})
-        return EditedData(sized, gone, names, train, held_out, rows, {})
+        paths = _read_removed_paths(blobs, before.traces, (train, held_out), changes)
+        return EditedData(sized, gone, names, train, held_out, rows, {}, paths)
     classes = _count_classes(task, changes, train, held_out)
     new_names = list_label_names(facts.model, classes)
     files: dict[str, Path] = {}
@@ -98,14 +111,16 @@ def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> Edit
             files[split] = folder / f"{split}.safetensors"
             rewrite.write_edited_dataset(path, files[split], edited, new_names)
             digests[split], sizes[split] = blobs.put_file(files[split], link=True)
+    paths = _read_removed_paths(blobs, before.traces, (train, held_out), changes)
     traces = before.traces
     if traces is not None:
         traces, sizes["traces"] = _edit_traces(blobs, traces, folder, (train, held_out), changes)
+    n_train, n_held_out = _count_images(facts, number, train, held_out)
     after = EditedTask(
         number=number,
         classes=classes,
-        n_train=task.n_train or 0 if train is None else len(train.labels),
-        n_held_out=task.n_held_out if held_out is None else len(held_out.labels),
+        n_train=n_train,
+        n_held_out=n_held_out,
         train=digests["train"],
         held_out=digests["held_out"],
         traces=traces,
@@ -124,6 +139,7 @@ def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> Edit
         held_out,
         rows,
         files,
+        paths,
     )
 
 
@@ -171,6 +187,27 @@ def _edit_train_labels(
     return rewrite.edit_labels(labels, edits, facts.changes.classes)
 
 
+def _count_images(
+    facts: EditFacts, number: int, train: EditedLabels | None, held_out: EditedLabels | None
+) -> tuple[int, int | None]:
+    """Return the numbers of training and held-out images after the edit.
+
+    Where images are gone, those of dropped classes are known by their numbers alone.
+    """
+    task, changes = facts.tasks[number], facts.changes
+    dropped = [name for name in task.classes if changes.classes.get(name, name) is None]
+    stored = facts.held_out_counts.get(number, {})
+    measured = Counter(stored if held_out is None else Counter(held_out.before))
+    n_train, n_held_out = task.n_train or 0, task.n_held_out
+    for name in dropped:
+        n_train -= task.classes[name] - measured[name]
+        n_held_out = None if n_held_out is None else n_held_out - measured[name]
+    return (
+        max(0, n_train) if train is None else len(train.labels),
+        n_held_out if held_out is None else len(held_out.labels),
+    )
+
+
 def _count_classes(
     task: Task, changes: Changes, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> dict[str, int]:
@@ -198,6 +235,38 @@ def _count_classes(
     return {name: count for name, count in sorted(counts.items()) if count or name in empty}
 
 
+def _read_removed_paths(
+    blobs: Blobs,
+    digest: str | None,
+    parts: tuple[EditedLabels | None, EditedLabels | None],
+    changes: Changes,
+) -> list[str]:
+    """Return the paths of removed images, as far as traces are stored.
+
+    Args:
+        parts: labels of the training and held-out part; None where only the traces have them.
+    """
+    if digest is None:
+        return []
+    try:
+        path = blobs.fetch_file(digest)
+        train, held_out = _complete_labels(path, parts, changes)
+        return rewrite.read_removed_paths(path, train, held_out)
+    except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
+        return []
+
+
+def _complete_labels(
+    traces: Path, parts: tuple[EditedLabels | None, EditedLabels | None], changes: Changes
+) -> tuple[EditedLabels, EditedLabels]:
+    stored = rewrite.read_traced_labels(traces)
+    train, held_out = (
+        rewrite.edit_labels(labels, {}, changes.classes) if part is None else part
+        for labels, part in zip(stored, parts, strict=True)
+    )
+    return train, held_out
+
+
 def _edit_traces(
     blobs: Blobs,
     digest: str,
@@ -213,11 +282,7 @@ def _edit_traces(
     target = folder / "traces.safetensors"
     try:
         path = blobs.fetch_file(digest)
-        stored = rewrite.read_traced_labels(path)
-        train, held_out = (
-            rewrite.edit_labels(labels, {}, changes.classes) if part is None else part
-            for labels, part in zip(stored, parts, strict=True)
-        )
+        train, held_out = _complete_labels(path, parts, changes)
         if not rewrite.write_edited_traces(path, target, train, held_out):
             return None, 0
     except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them

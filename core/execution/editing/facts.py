@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from core.contract.recipe import Recipe
 from core.database.kinds import Kind
 from core.database.session import Database
-from core.database.tables import Edit, Job, Model, Part, Task, Version
+from core.database.tables import Edit, Job, Model, Part, Result, Task, Version
 from core.edits.accept import read_feature_parts, read_taught_tasks
 from core.edits.checks import Changes, check_operations
 from core.edits.operations import Operation
@@ -37,9 +37,11 @@ class EditFacts:
         parts: parts of `start` and its ancestors that jobs read.
         base_parts: parts of `base`.
         features: parts with features of training images, by name; empty for `relearn`.
+        held_out_counts: held-out images of each class by task, as the head was measured on them.
         tasks: tasks of the head by number.
         taught: their numbers, in order.
-        recipes: complete recipe of each task that is learned again, in order; empty for `rename`.
+        recipes: complete recipe of each task that is learned again, in order; empty for `rename`
+            and `patch`.
         erased: tasks whose data was deleted.
     """
 
@@ -52,6 +54,7 @@ class EditFacts:
     parts: list[Part]
     base_parts: list[Part]
     features: dict[str, Part]
+    held_out_counts: dict[int, dict[str, int]]
     tasks: dict[int, Task]
     taught: list[int]
     recipes: dict[int, Recipe]
@@ -93,8 +96,10 @@ def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
             for number in again:
                 if describe_parts(number)[0] not in features:
                     raise _make_gone_error(f"The features of task {number} were deleted")
-        elif edit.way == "rename":
-            again, start, features = [], head, {}
+        elif edit.way in ("rename", "patch"):
+            again, start = [], head
+            found = read_feature_parts(session, model, head, taught)
+            features = {name: each.part for name, each in found.items()}
         else:
             again = taught[taught.index(edit.tasks[0]) :]
             start, features = _find_start(session, model, head, again[0]), {}
@@ -119,6 +124,7 @@ def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
             parts=parts,
             base_parts=base_parts,
             features=features,
+            held_out_counts=_count_held_out(session, head),
             tasks=tasks,
             taught=taught,
             recipes={
@@ -143,13 +149,24 @@ def _check_again(session: Session, model: Model, edit: Edit, head: Version) -> C
         changes = check_operations(operations, model.scenario, tasks, known)
     except PerennialError as error:
         raise Invalid(f"The edit does not fit the model any more: {error.detail}") from error
-    edited = changes.list_tasks({number: tasks[number] for number in head.manifest.tasks})
+    taught = {number: tasks[number] for number in head.manifest.tasks}
+    edited = changes.list_tasks(taught)
     if edited != edit.tasks:
         raise Invalid(
             f"The edit was accepted for tasks {edit.tasks}, and would change {edited} now. Send it "
             f"again."
         )
-    return changes
+    return changes.drop_empty_tasks(taught) if edit.way == "patch" else changes
+
+
+def _count_held_out(session: Session, head: Version) -> dict[int, dict[str, int]]:
+    query = select(Result.task, Result.per_class).where(
+        Result.model_id == head.model_id, Result.version == head.number
+    )
+    return {
+        task: {name: total for name, (_, total) in per_class.items()}
+        for task, per_class in session.execute(query)
+    }
 
 
 def _find_start(session: Session, model: Model, head: Version, first: int) -> Version:

@@ -4,6 +4,8 @@ Nothing of the edit is visible before the publishing transaction, which changes 
 together. A lost attempt starts over, from the same rows.
 """
 
+from pathlib import Path
+
 from core.database.kinds import Kind as Name
 from core.execution.editing.chain import EditChain
 from core.execution.editing.facts import read_facts
@@ -24,19 +26,24 @@ def _run_edit_job(work: Work) -> None:
         if facts.edit.way == "rename":
             work.publish(chain.write_renamed())
             return
-        line, made = chain.begin(), work.folder
+        patch = chain.write_patch() if facts.edit.way == "patch" else None
+        line = chain.begin() if patch is None else patch.line
     hit_failpoint("edit-prepared")
+    made: Path | None = work.folder
+    if patch is not None:
+        made = work.process(patch.spec)
     for number in chain.tasks:
         if work.must_stop():
             raise Stopped
         with explain_damage_errors(work.db, facts.model.id):
             spec = chain.write_spec(line, number)
-        out = work.process(spec)
-        if out is None:
+        made = work.process(spec)
+        if made is None:
             return
-        made = out
         line = chain.advance(line, number, made)
         hit_failpoint("edit-learned")
+    if made is None:
+        return
     with explain_damage_errors(work.db, facts.model.id):
         chain.finish(line, made)
     hit_failpoint("edit-finished")

@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from core.learning.class_map import DROPPED, ClassMap
 from core.learning.state import Section
 
 Covariance = Literal["shared", "diagonal", "full"]
@@ -90,7 +91,7 @@ class Gaussians:
             roots = _factor_covariances(self._get_tensor(task, "covariance"), means.shape[1])
             for at, row in enumerate(rows.tolist()):
                 # Drawn on the CPU, so that a GPU trains on the same features.
-                noise = torch.randn(shares[task, row], means.shape[1], generator=generator).to(
+                noise = torch.randn(shares[task, at], means.shape[1], generator=generator).to(
                     means.device
                 )
                 root = roots[at if len(roots) > 1 else 0]
@@ -98,6 +99,26 @@ class Gaussians:
                 features.append(means[at] + spread)
                 labels.append(torch.full((len(noise),), row, device=means.device))
         return torch.cat(features), torch.cat(labels)
+
+    def renumber_classes(self, classes: ClassMap) -> None:
+        """Give the Gaussians the new numbers of their classes, and remove those of dropped ones.
+
+        Several Gaussians of one task with the same number are a mixture.
+        """
+        for task in self.list_tasks():
+            names = ("rows", "counts", "means", "covariance")
+            tensors = {name: self._get_tensor(task, name) for name in names}
+            rows = classes.renumber_labels(tensors["rows"])
+            kept = (rows != DROPPED).nonzero().squeeze(1)
+            if len(tensors["covariance"]) == len(rows) and len(rows) > 1:
+                tensors["covariance"] = tensors["covariance"][kept]
+            fields = {name: tensors[name][kept] for name in ("counts", "means")}
+            tensors |= {**fields, "rows": rows[kept]}
+            for name, tensor in tensors.items():
+                if kept.numel():
+                    self.section.tensors[f"{task}.{name}"] = tensor
+                else:
+                    del self.section.tensors[f"{task}.{name}"]
 
     def list_tasks(self) -> list[int]:
         """Return the numbers of the stored tasks, ascending."""
@@ -107,24 +128,24 @@ class Gaussians:
         return self.section.tensors[f"{task}.{name}"]
 
     def _split_draws(self, each: int) -> dict[tuple[int, int], int]:
-        """Return the draws of each (task, row): a class is split in the shares of its images.
+        """Return the draws of each (task, Gaussian of it): a class is split in the shares of its
+        images.
 
         The remainder goes to the newest task.
         """
-        images: dict[int, list[tuple[int, int]]] = {}
+        images: dict[int, list[tuple[int, int, int]]] = {}
         for task in self.list_tasks():
-            for row, count in zip(
-                *(self._get_tensor(task, name).tolist() for name in ("rows", "counts")), strict=True
-            ):
-                images.setdefault(row, []).append((task, count))
+            rows, counts = (self._get_tensor(task, name).tolist() for name in ("rows", "counts"))
+            for at, (row, count) in enumerate(zip(rows, counts, strict=True)):
+                images.setdefault(row, []).append((task, at, count))
         shares: dict[tuple[int, int], int] = {}
-        for row, parts in images.items():
-            total, left = sum(count for _, count in parts), each
+        for parts in images.values():
+            total, left = sum(count for _, _, count in parts), each
             # Rounded down, so that the draws add up to `each` exactly.
-            for task, count in parts[:-1]:
-                shares[task, row] = each * count // total
-                left -= shares[task, row]
-            shares[parts[-1][0], row] = left
+            for task, at, count in parts[:-1]:
+                shares[task, at] = each * count // total
+                left -= shares[task, at]
+            shares[parts[-1][:2]] = left
         return shares
 
 

@@ -33,10 +33,12 @@ from core.contract.manifest import FEATURES, ORDER, REST, STATISTICS, TOTALS
 from core.contract.projection import count_columns
 from core.learning.analytic import balance, choice, discriminant, ridge
 from core.learning.analytic.choice import LeftOut, count_examples
+from core.learning.analytic.classes import SUMS, renumber_features, renumber_statistics
 from core.learning.analytic.linear import Linear, append_ones, draw_matrix, project_features
 from core.learning.analytic.offsets import fit_offsets
 from core.learning.analytic.rows import FIELDS, Rows, digest_images, draw_rows, order_by_key
 from core.learning.analytic.sums import Sums, sum_tasks
+from core.learning.class_map import ClassMap
 from core.learning.methods.method import Accepts, Footprint, Method, Stage
 from core.learning.methods.registration import register
 from core.learning.networks import Network
@@ -209,10 +211,27 @@ class Analytic(Method):
         """Add the task's images to the stored sums, and solve for the classifier of all classes."""
         with ctx.use_evaluation_mode(), torch.no_grad():
             self._store_task(ctx)
-            linear = self._solve_classifier(ctx)
-        own_tensors = self.state["own"].tensors
-        # Solved in float64, stored in float32: predictions are in float32.
-        own_tensors[WEIGHT], own_tensors[BIAS] = linear.weight.float(), linear.bias.float()
+            self._store_classifier(self._solve_classifier(ctx))
+
+    def renumber_classes(self, classes: ClassMap) -> None:
+        """Merge or drop classes in the stored sums and features."""
+        tasks, sums = self._list_tasks(), self.state[STATISTICS].tensors
+        renumbered = renumber_statistics(sums, tasks, classes)
+        sums.clear()
+        sums.update(renumbered)
+        stored = dict(self.state[FEATURES].tensors)
+        self.state[FEATURES].tensors.clear()
+        for task in tasks:
+            rows = renumber_features(stored, task, classes)
+            if rows is not None and len(rows):
+                # Drawn again: of a merged class, those that one class would have had.
+                self._store_features(task, rows)
+        self.state[TOTALS].clear_content()
+
+    def after_patch(self, ctx: Context) -> None:
+        """Solve for the classifier again."""
+        with ctx.use_evaluation_mode(), torch.no_grad():
+            self._store_classifier(self._solve_classifier(ctx))
 
     def compute_left_out_scores(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
         """Return the left-out scores of retained examples and their classes; None for `ncm`."""
@@ -343,10 +362,13 @@ class Analytic(Method):
             yield Sums.from_tensors(totals), range(len(totals["counts"]))
         # Yielded one at a time, so that only one unpacked G is in memory.
         for task in sorted(set(self._list_tasks()) - set(self._get_covered_tasks())):
-            stored = {
-                name: tensors[f"{task}.{name}"] for name in ("gram", "cross", "counts", "rows")
-            }
+            stored = {name: tensors[f"{task}.{name}"] for name in SUMS}
             yield Sums.from_tensors(stored), stored["rows"].tolist()
+
+    def _store_classifier(self, linear: Linear) -> None:
+        own_tensors = self.state["own"].tensors
+        # Solved in float64, stored in float32: predictions are in float32.
+        own_tensors[WEIGHT], own_tensors[BIAS] = linear.weight.float(), linear.bias.float()
 
     def _solve_classifier(self, ctx: Context) -> Linear:
         classes = sum(len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks())

@@ -125,6 +125,7 @@ class Dlcft(Method):
     )
     family = LinearisedNetwork.family
     frozen_until_end_task = ("curvature",)
+    outputs_add = True
     immutable_hyperparameters = ("slope", "head_mode", "alpha", "curvature", "max_factor_bytes")
     hyper: DlcftHyper
 

@@ -15,6 +15,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.nn import functional
 
+from core.learning.class_map import ClassMap
+from core.learning.memory.renumber import renumber_head_rows, renumber_memory
 from core.learning.networks import Network
 from core.learning.recipe import OptimizerRecipe, Strict
 from core.learning.state import State
@@ -137,6 +139,8 @@ class Method:
         no_merge: why a recipe's `merge` does not work; "" where it does.
         no_feature_cache: why features are computed in each step even if the recipe says that they
             are cached; "" where the method can learn from cached ones.
+        outputs_add: True where outputs are regressed onto one-hot labels, so that those of merged
+            classes add up.
         needs_classes: why it cannot learn a problem whose labels are no classes; "" where its loss
             is the problem's own, and nothing else of it reads targets.
         no_shards: why a recipe cannot cut batches into slices; "" where each loss term is a mean
@@ -184,6 +188,7 @@ class Method:
     no_shards: ClassVar[str] = "its loss is not known to be a mean over the images of a batch"
     gathered: ClassVar[tuple[str, ...]] = ()
     keeps_backbone: bool = False
+    outputs_add: ClassVar[bool] = False
 
     def __init__(self, hyper: Any, state: State) -> None:
         self.hyper = hyper
@@ -276,6 +281,21 @@ class Method:
         """Return the scalar loss by which the head is rebalanced. logits: float32 [B, classes]. y:
         int64 [B]."""
         return functional.cross_entropy(logits, y)
+
+    # A patch: classes are merged or dropped, and nothing is learned.
+
+    def renumber_classes(self, classes: ClassMap) -> None:
+        """Give the state the numbers of classes that a patch merges or drops.
+
+        Memories lose the images of dropped classes; importances of the head's rows are averaged.
+        """
+        for kind in ("buffer", "exemplars"):
+            renumber_memory(self.state[kind], classes)
+        for kind in ("curvature", "own"):
+            renumber_head_rows(self.state[kind], classes)
+
+    def after_patch(self, ctx: Context) -> None:
+        """Recompute what predicts and is derived from state or weights, after a patch."""
 
     # What the method knows of earlier tasks without their data.
 

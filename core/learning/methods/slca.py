@@ -22,6 +22,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
+from core.learning.class_map import ClassMap
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
 from core.learning.memory.gaussians import WIDEST, Gaussians
@@ -120,6 +121,10 @@ class Slca(Method):
         """Store the Gaussians of the new classes, unless those of the last stage are up to date."""
         if ctx.first or ctx.recipe.validation:  # otherwise they are up to date
             self._store_gaussians(ctx)
+
+    def renumber_classes(self, classes: ClassMap) -> None:
+        """Renumber the Gaussians; a class that is made of several is their mixture."""
+        Gaussians(self.state["own"]).renumber_classes(classes)
 
     def _store_gaussians(self, ctx: Context) -> None:
         """Store the Gaussians of the task's classes, in one pass over its images."""

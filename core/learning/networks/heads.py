@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from core.learning.class_map import ClassMap
+
 INITS = ("zero", "default")
 
 
@@ -44,6 +46,24 @@ class Head(nn.Module):
             bias.uniform_(-bound, bound, generator=generator)
         self.weight = _copy_with_rows(self.weight, weight)
         self.bias = _copy_with_rows(self.bias, bias)
+
+    def merge_rows(self, classes: ClassMap, *, add: bool = False) -> None:
+        """Replace the rows by those of other classes, made of the former ones.
+
+        A class of k former ones gets the mean of their rows, and log k is added to its bias. The
+        softmax of the former head gives them together Σ e^z, and by Jensen's inequality log Σ e^z
+        is at least the mean of z plus log k. With `add` it gets their sum, which is the least
+        squares solution for merged one-hot labels. The parameters are new objects afterwards.
+        """
+        weight = classes.average_rows(self.weight.detach())
+        bias = classes.average_rows(self.bias.detach())
+        counts = torch.tensor([len(numbers) for numbers in classes.sources]).to(bias)
+        if add:
+            weight, bias = weight * counts[:, None], bias * counts
+        else:
+            bias = bias + counts.log()
+        self.weight = nn.Parameter(weight, requires_grad=self.weight.requires_grad)
+        self.bias = nn.Parameter(bias, requires_grad=self.bias.requires_grad)
 
 
 def check_init(init: str) -> None:

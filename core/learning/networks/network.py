@@ -17,6 +17,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
+from core.learning.class_map import ClassMap
 from core.learning.networks.backbone import Backbone, contiguous_copy, copy_checked
 from core.learning.networks.heads import Head, check_init
 
@@ -185,6 +186,18 @@ class Network(nn.Module):
         assert isinstance(head, Head)
         head.add_rows(len(new), init, generator)
         known_classes.extend(new)
+
+    def merge_classes(self, names: Sequence[str], classes: ClassMap, *, add: bool) -> None:
+        """Give the one head other classes, whose rows are made of the former ones.
+
+        Args:
+            names: the new classes.
+            classes: the former classes that each is made of.
+            add: see `Head.merge_rows`.
+        """
+        assert self.head is not None, "a model with a head per task is not patched"
+        self.head.merge_rows(classes, add=add)
+        self.classes = _check_unique(names)
 
     def list_depth_groups(self) -> list[list[str]]:
         """Return state-dict names per depth: [heads, last stage, …, first].

@@ -8,9 +8,15 @@ from typing import Any
 
 import click
 
+from perennial.class_file import list_classes
 from perennial.cli.command import RECIPE, Shell, command, json_value
 from perennial.cli.models.recipe import describe_architecture
-from perennial.cli.output import print_fields
+from perennial.cli.models.references import (
+    Comparison,
+    compare_with_closed_form,
+    read_references,
+)
+from perennial.cli.output import print_fields, print_text
 from perennial.shapes import convert_to_json
 from perennial.types import Model
 
@@ -38,19 +44,51 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Preparation of its images: mean, std, size, crop and others.",
 )
 @click.option("--preset", metavar="NAME", help="imagenet: mean and std of torchvision weights.")
+@click.option(
+    "--reference",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder with a folder of 5 images or more of each class: a closed form starts from them.",
+)
 @RECIPE
 def adopt_classifier(
-    shell: Shell, model: str, weights: Path, architecture: str, classes: Path, **values: Any
+    shell: Shell,
+    model: str,
+    weights: Path,
+    architecture: str,
+    classes: Path,
+    reference: Path | None,
+    **values: Any,
 ) -> None:
     """Create MODEL, whose version 1 is the classifier in WEIGHTS.
 
     WEIGHTS is a safetensors file of its whole state dict. Send held-out images next, as a batch
     with a folder test alone: they measure version 1, and every later version.
+
+    With references, a second model, MODEL-references, starts from these on the classifier's
+    features. Both are measured on the same images, and the better one is advised.
     """
-    adopted = shell.create_client().models.adopt(
+    client = shell.create_client()
+    # Before anything is sent, so that a wrong folder leaves nothing behind.
+    references = None if reference is None else read_references(reference, list_classes(classes))
+    adopted = client.models.adopt(
         model, weights, architecture, classes, progress=sys.stderr.isatty(), **values
     )
-    shell.print_result(adopted, lambda: _print_model(adopted))
+    if references is None:
+        shell.print_result(adopted, lambda: _print_model(adopted))
+        return
+    found = compare_with_closed_form(client, adopted.name, references)
+    shell.print_result(found.to_dict(), lambda: _print_comparison(adopted, found))
+
+
+def _print_comparison(adopted: Model, found: Comparison) -> None:
+    _print_model(adopted)
+    print_fields(
+        [
+            (f"accuracy of {found.model}", found.classifier_accuracy),
+            (f"accuracy of {found.closed_form}", found.closed_form_accuracy),
+        ]
+    )
+    print_text(f"On the same held-out references. Go on with {found.advised}.")
 
 
 def _print_model(model: Model) -> None:

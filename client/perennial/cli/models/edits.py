@@ -34,6 +34,7 @@ WAYS = {
     "recompute": "kept features are added up again, no image is needed",
     "relearn": "tasks are learned again from their kept images",
     "rename": "only names change, nothing is learned",
+    "patch": "rows of its classifier change, no image or feature is kept to learn from",
 }
 """Meaning of each way."""
 SHOWN_TASKS = 20
@@ -102,6 +103,7 @@ def describe_plan(plan: EditPlan) -> list[str]:
         f"It changes the data of {_name_tasks(plan.tasks)}, by {plan.operations:,} "
         f"operation{'' if plan.operations == 1 else 's'}.",
         f"Way: {plan.way}; {WAYS.get(plan.way, 'the service knows it')}.{again}",
+        *([] if plan.approximation is None else [f"Approximate: {plan.approximation}"]),
         f"Classes: {plan.classes_before:,} before, {plan.classes_after:,} after.",
         "It can be undone later, as long as no later task was learned on it."
         if plan.can_undo

@@ -51,11 +51,16 @@ def print_metrics(shell: Shell, model: str, version: str, last: int) -> None:
             if is_free
             else Standing(None, None)
         )
+        marked = {(mark.version, mark.task) for mark in matrix.marks} if is_free else set()
         rows = [
             (
                 where.mark_version(row.version),
                 row.status,
-                *cells[len(columns) - len(shown_columns) :],
+                *(
+                    f"{cell:.3f}*" if (row.version, column.task) in marked else cell
+                    for column, cell in zip(columns, cells, strict=True)
+                    if column in shown_columns
+                ),
             )
             for row, cells in pairs
         ]
@@ -64,6 +69,8 @@ def print_metrics(shell: Shell, model: str, version: str, last: int) -> None:
         if not is_free:
             return
         summary = matrix.summary
+        if marked:
+            print_text("* labels edited since this version was measured")
         if where.format_legend():
             print_text(where.format_legend())
         print_text(f"Version {matrix.version}{where.describe_role(matrix.version)}:")

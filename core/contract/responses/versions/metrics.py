@@ -1,5 +1,7 @@
 """The accuracy matrix of a model, and the figures along the ancestors of one version."""
 
+from typing import Literal
+
 from typing_extensions import TypedDict
 
 from core.contract.responses.versions.manifest import CalibrationOut
@@ -111,17 +113,31 @@ class Summary(LineSummary, StageFigures, LastFigures):
     unmeasured_classes: list[UnmeasuredClass]
 
 
+class CellMark(TypedDict):
+    """A cell of a version from before an edit changed the labels or images that it counts.
+
+    - `counted_again`: true if it was counted by the present labels, from stored predictions; else
+      it is what was measured by the former labels.
+    """
+
+    version: int
+    task: int
+    mark: Literal["labels edited"]
+    counted_again: bool
+
+
 class MetricsOut(TypedDict):
     """The accuracy matrix, and figures along the ancestors of `version`; null: undefined.
 
     A row is a version, including held ones; a column is a task. `definitions` defines each figure
     of the summary by name. A window has only its rows, columns and cells, but `summary` covers
-    everything.
+    everything. `marks` lists the cells of older versions whose labels were edited since.
     """
 
     version: int
     rows: list[MatrixRow]
     columns: list[MatrixColumn]
     accuracy_matrix: list[list[float | None]]
+    marks: list[CellMark]
     summary: Summary
     definitions: dict[str, str]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from core.learning.class_map import ClassMap
 from core.learning.curvature.curvature import Curvature
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import log_p_gradients
@@ -130,6 +131,15 @@ class EwcOnline(Ewc):
         for name in self.list_stored():
             # All anchors move: the penalty is around the latest weights alone.
             tensors[f"anchor.{name}"] = copy_weights(ctx, name)
+
+    def renumber_classes(self, classes: ClassMap) -> None:
+        """Average the importance of the head's rows; factors of the head are dropped."""
+        super().renumber_classes(classes)
+        section = self.state[self.section]
+        if section and self._factored:
+            # A factor of the outputs is a matrix of classes by classes, whose mean over several
+            # says nothing of their sum.
+            FactoredImportance(section).drop_layer("head")
 
     # Factors by layer. Their anchor is the start of the task, where the latest task ended.
 

@@ -58,6 +58,13 @@ class FactoredImportance:
         self._mean = Curvature(blocks)
         self._write_section()
 
+    def drop_layer(self, name: str) -> None:
+        """Forget the importance of a layer, if there is one."""
+        if name in self._mean.blocks:
+            self._mean = Curvature({n: b for n, b in self._mean.blocks.items() if n != name})
+            del self.counts[name]
+            self._write_section()
+
     def compute_penalty_gradient(self, deltas: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return H Δ by parameter, for displacements Δ by parameter."""
         gradients: dict[str, Tensor] = {}

@@ -27,6 +27,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
+from core.learning.class_map import ClassMap
 from core.learning.memory.exemplars import Exemplars
 from core.learning.memory.rehearsal import (
     choose_exemplars,
@@ -147,6 +148,19 @@ class Icarl(Method):
             lists = {label + offset: images for label, images in chosen.items()}
             exemplars.append_images(lists, ctx.task, share)
             self._make_means(ctx, exemplars, classes)
+
+    def renumber_classes(self, classes: ClassMap) -> None:
+        """Renumber the exemplars, and average the means of merged classes."""
+        super().renumber_classes(classes)
+        tensors = self.state["own"].tensors
+        if MEANS in tensors:
+            tensors[MEANS] = functional.normalize(classes.average_rows(tensors[MEANS]))
+
+    def after_patch(self, ctx: Context) -> None:
+        """Compute the class means of the exemplars again."""
+        exemplars = Exemplars(self.state["exemplars"])
+        if exemplars.size and MEANS in self.state["own"].tensors:
+            self._make_means(ctx, exemplars, len(ctx.network.classes))
 
     def erase_tasks(self, tasks: set[int]) -> None:
         """Remove the exemplars of these tasks.

@@ -1,0 +1,169 @@
+"""Accuracy lost where classes are merged or dropped without images, against learning them again.
+
+    python -m bench.research.patches --data DIR [--images 60] [--epochs 5] [--rows "sums;der++"]
+
+Each stream is learned twice through HTTP, by the same recipe and seed: once without keeping images
+or features, so that the edit is a patch, and once with them, so that it is recomputed or learned
+again. DIR holds `mnist` and `cifar100`. Each class has `--images` images to learn from and 50 held
+out. Printed: the share of all held-out images that is right after the patch and after the exact way,
+and the share of those of the merged class.
+"""
+
+import argparse
+import io
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from bench.research.closed_forms import read_idx
+from perennial import Perennial
+from tools import service
+
+Json = dict[str, Any]
+Batch = Mapping[str, Sequence[bytes]]
+HELD_OUT = 50
+ROWS: dict[str, Json] = {
+    "sums": {"name": "analytic"},
+    "sums, ridge": {"name": "analytic", "head": "ridge"},
+    "sums, lda": {"name": "analytic", "head": "lda"},
+    "sums, ncm": {"name": "analytic", "head": "ncm"},
+    "der++": {"name": "der++", "buffer": 200},
+    "er": {"name": "er", "buffer": 200},
+    "icarl": {"name": "icarl", "exemplars": 200},
+    "slca": {"name": "slca"},
+    "lwf": {"name": "lwf"},
+    "finetune": {"name": "finetune"},
+}
+
+
+def main() -> None:
+    """Print a table for each stream."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--images", type=int, default=60, help="to learn from, of each class")
+    parser.add_argument("--epochs", type=int, default=5, help="of methods that train")
+    parser.add_argument("--rows", default=";".join(ROWS), help="; ".join(ROWS))
+    options = parser.parse_args()
+    streams = {
+        "MNIST, by 2": list(read_mnist(options.data / "mnist", options.images)),
+        "CIFAR-100, by 5": list(read_cifar(options.data / "cifar100", options.images)),
+    }
+    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
+        client = Perennial(running.key, base_url=running.url)
+        for name, batches in streams.items():
+            print(f"\n| {name} | edit | patch | exact | merged: patch | exact |")
+            print("| --- | --- |" + " ---: |" * 4, flush=True)
+            for row in options.rows.split(";"):
+                for line in measure_row(client, name, row, batches, options.epochs):
+                    print(line, flush=True)
+
+
+def read_mnist(folder: Path, images: int) -> Iterator[Batch]:
+    """Yield batches of two new digits."""
+    pixels, labels = (read_idx(folder, f"train-{kind}") for kind in ("images", "labels"))
+    for first in range(0, 10, 2):
+        yield {
+            str(digit): [encode(one) for one in pixels[labels == digit][: images + HELD_OUT]]
+            for digit in (first, first + 1)
+        }
+
+
+def read_cifar(folder: Path, images: int) -> Iterator[Batch]:
+    """Yield batches of five new classes, of which the base of the package has seen none."""
+    for tens in ("60-69", "70-79"):
+        by_class: dict[str, list[bytes]] = {}
+        with zipfile.ZipFile(folder / f"classes_{tens}.zip") as archive:
+            for name in sorted(archive.namelist()):
+                if name.endswith(".png"):
+                    rows = by_class.setdefault(name.split("/")[-2], [])
+                    if len(rows) < images + HELD_OUT:
+                        rows.append(archive.read(name))
+        names = sorted(by_class)
+        for part in (names[:5], names[5:]):
+            yield {name: by_class[name] for name in part}
+
+
+def encode(pixels: np.ndarray) -> bytes:
+    """Return grey pixels as a PNG."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def pack(batch: Batch) -> bytes:
+    """Pack a batch, of which the last images of each class are held out."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for label, images in batch.items():
+            for number, image in enumerate(images):
+                part = "test" if number >= len(images) - HELD_OUT else "train"
+                archive.writestr(f"{part}/{label}/{number:04}.png", image)
+    return file.getvalue()
+
+
+def list_edits(batches: Sequence[Batch]) -> dict[str, list[Json]]:
+    """Return the edits to measure, which are made one after the other."""
+    first, second, *_, last = (list(batch) for batch in batches)
+    return {
+        "merge 2 of one batch": [{"merge": {"from": first[:2], "into": first[0]}}],
+        "then 2 of two batches": [{"merge": {"from": [second[0], last[0]], "into": "both"}}],
+        "then drop 1 of each of these": [{"drop": {"class": one[1]}} for one in (second, last)],
+    }
+
+
+def measure_row(
+    client: Perennial, stream: str, row: str, batches: Sequence[Batch], epochs: int
+) -> Iterator[str]:
+    """Learn a stream with and without keeping its data, and yield a line for each edit."""
+    models = {}
+    for kept in (False, True):
+        method = dict(ROWS[row])
+        if method["name"] == "analytic":
+            method["keep"] = "features" if kept else "sums"
+        name = f"{stream}-{row}-{kept}".replace(" ", "").replace(",", "-").replace("+", "p")
+        client.models.create(
+            name.lower(),
+            recipe={"method": method, "epochs": epochs, "data_report": "off"},
+            gate={"checks": "off"},
+            training_data_days=7 if kept else 0,
+        )
+        for batch in batches:
+            client.submit(name.lower(), pack(batch)).wait(3600)
+        models[kept] = name.lower()
+    for words, operations in list_edits(batches).items():
+        patched, exact = (apply_edit(client, model, operations) for model in models.values())
+        figures = [patched[0], exact[0], patched[1], exact[1]]
+        listed = " | ".join("–" if one is None else f"{one:.3f}" for one in figures)
+        yield f"| {row} | {words} | {listed} |"
+
+
+def apply_edit(
+    client: Perennial, model: str, operations: Sequence[Json]
+) -> tuple[float | None, float | None]:
+    """Make an edit; return the share of all held-out images that its version gets right, and of
+    those of the merged class.
+    """
+    sent = client.edits.create(model, operations)
+    client.job(sent.job).wait(3600)
+    edit = client.edits.retrieve(model, sent.number)
+    assert edit.version is not None, "its job has succeeded"
+    target = next((one["merge"]["into"] for one in operations if "merge" in one), None)
+    right = total = merged_right = merged_total = 0
+    for cell in client.versions.results(model, edit.version):
+        right, total = right + cell.correct, total + cell.total
+        for label, (correct, count) in cell.per_class.items():
+            if label == target:
+                merged_right, merged_total = merged_right + correct, merged_total + count
+    return (
+        right / total if total else None,
+        merged_right / merged_total if merged_total else None,
+    )
+
+
+if __name__ == "__main__":
+    main()

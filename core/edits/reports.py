@@ -1,0 +1,155 @@
+"""Reports of batches after an edit: present class names and counts, and nothing of removed images.
+
+A report names images by their paths, and shows some as small pictures. Entries about a removed
+image leave the reports of all tasks of the model, since those of later tasks may refer to it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from core.contract.edit import EditedReport
+from core.contract.reports.data_report import ClassCount, DataReport, Suspect
+from core.contract.reports.report import BatchReport
+from core.ingest.findings.batch_data import measure_balance
+
+Entry = TypeVar("Entry")
+_OF_IMAGES = ("duplicate_paths", "conflicts", "near_conflicts", "rejected", "ignored_files")
+"""Lists of a report whose entries name images."""
+
+
+@dataclass(frozen=True)
+class ReportChanges:
+    """Changes of an edit that concern reports.
+
+    Attributes:
+        classes: former class → new name; None: it is dropped.
+        removed_paths: paths of the removed images.
+        edited: changes of edited tasks by number.
+    """
+
+    classes: Mapping[str, str | None]
+    removed_paths: Collection[str] = ()
+    edited: Mapping[int, EditedReport] = field(default_factory=dict)
+
+
+def edit_report(report: BatchReport, task: int, changes: ReportChanges) -> BatchReport:
+    """Return a task's report after an edit."""
+    edited = cast(BatchReport, _leave_out_images(dict(report), set(changes.removed_paths)))
+    if "classes" in edited and changes.classes:
+        names = edited["classes"]
+        edited["classes"] = {
+            "new": _rename(names["new"], changes.classes),
+            "known": _rename(names["known"], changes.classes),
+            "look_alike": [
+                one
+                for one in names["look_alike"]
+                if not {one["label"], one["like"]} & changes.classes.keys()
+            ],
+        }
+    if "data" in edited:
+        edited["data"] = _edit_findings(edited["data"], changes, changes.edited.get(task))
+        if "suspects" in edited["data"] and "suspects_count" in edited["data"]:
+            # The list is bounded, and the count is of all.
+            gone = len(report["data"]["suspects"]) - len(edited["data"]["suspects"])
+            edited["data"]["suspects_count"] -= gone
+    return edited
+
+
+def _edit_findings(
+    data: DataReport, changes: ReportChanges, edited: EditedReport | None
+) -> DataReport:
+    found = cast(DataReport, dict(data))
+    classes = changes.classes
+    if edited is not None and "balance" in found:
+        found |= measure_balance(_count_again(found["balance"], edited, classes))
+    if "suspects" in found:
+        suspects = [_edit_suspect(one, classes, edited) for one in found["suspects"]]
+        found["suspects"] = [one for one in suspects if one is not None]
+    if "would_say" in found:
+        found["would_say"] = _rename_labels(found["would_say"], classes)
+    if "mislabelled" in found:
+        found["mislabelled"] = _rename_labels(found["mislabelled"], classes)
+    return found
+
+
+def _count_again(
+    balance: Mapping[str, ClassCount], edited: EditedReport, classes: Mapping[str, str | None]
+) -> dict[str, ClassCount]:
+    """Return the images of each class; held-out ones are summed up where they are not known."""
+    summed: dict[str, int] = {}
+    for name, count in balance.items():
+        new = classes.get(name, name)
+        if new is not None:
+            summed[new] = summed.get(new, 0) + (count["held_out"] or 0)
+    is_known = all(count["held_out"] is not None for count in balance.values())
+    held_out = edited.held_out if edited.held_out is not None else summed if is_known else None
+    return {
+        name: {
+            "images": count,
+            "held_out": None if held_out is None else held_out.get(name, 0),
+        }
+        for name, count in sorted(edited.classes.items())
+    }
+
+
+def _edit_suspect(
+    suspect: Suspect, classes: Mapping[str, str | None], edited: EditedReport | None
+) -> Suspect | None:
+    """Return a suspect under its new number and names; None if it is settled or gone."""
+    label = classes.get(suspect["label"], suspect["label"])
+    suggested = classes.get(suspect["suggested"], suspect["suggested"])
+    index = suspect["index"]
+    if edited is not None and edited.touched is not None:
+        if index in edited.touched:
+            return None
+        index -= sum(row < index for row in edited.removed)
+    # Merged classes are told apart no longer.
+    if label is None or suggested is None or label == suggested:
+        return None
+    return {**suspect, "index": index, "label": label, "suggested": suggested}
+
+
+def _rename_labels(entries: Sequence[Entry], classes: Mapping[str, str | None]) -> list[Entry]:
+    """Return entries with `label` and `said` under their new names, without dropped classes."""
+    renamed: list[Entry] = []
+    for entry in entries:
+        values = cast(dict[str, Any], entry)
+        label, said = (classes.get(values[name], values[name]) for name in ("label", "said"))
+        if label is not None and said is not None and label != said:
+            renamed.append(cast(Entry, {**values, "label": label, "said": said}))
+    return renamed
+
+
+def _rename(names: Sequence[str], classes: Mapping[str, str | None]) -> list[str]:
+    new = dict.fromkeys(classes.get(name, name) for name in names)
+    return [name for name in new if name is not None]
+
+
+def _leave_out_images(report: dict[str, Any], paths: set[str]) -> dict[str, Any]:
+    """Return a report without entries that name one of these paths."""
+    if not paths:
+        return report
+
+    def keep(entries: Sequence[Mapping[str, Any]]) -> list[Any]:
+        return [
+            one
+            for one in entries
+            if not paths & {*one.get("paths", ()), *(v for v in one.values() if isinstance(v, str))}
+        ]
+
+    edited = {**report, **{name: keep(report[name]) for name in _OF_IMAGES if name in report}}
+    data = report.get("data")
+    if data is not None:
+        edited["data"] = dict(data)
+        if "suspects" in data:
+            edited["data"]["suspects"] = keep(data["suspects"])
+        near = data.get("near_duplicates")
+        if near is not None:
+            edited["data"]["near_duplicates"] = {
+                **near,
+                "within": {**near["within"], "examples": keep(near["within"]["examples"])},
+                "held_out": {**near["held_out"], "examples": keep(near["held_out"]["examples"])},
+                "earlier": [{**one, "examples": keep(one["examples"])} for one in near["earlier"]],
+            }
+    return edited

@@ -1,0 +1,110 @@
+"""Sums and retained features of a task whose classes are merged or dropped, without its images.
+
+Sums of merged classes add up: they are those of a task that had one class from the beginning, but
+for rounding. G is not stored by class, so what a dropped class added to it is estimated: its mean
+is known, and its scatter is taken for its share of the scatter within all classes of the task. The
+shared covariance Σ of a task stays the same, and so does all that the discriminant says of other
+classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from core.contract.manifest import ORDER, REST
+from core.learning.analytic import discriminant
+from core.learning.analytic.rows import FIELDS, Rows
+from core.learning.analytic.sums import Sums
+from core.learning.class_map import DROPPED, ClassMap
+
+SUMS = ("gram", "cross", "counts", "rows")
+"""Tensors of a task's statistics: `Sums`, and the numbers of its classes."""
+
+
+def renumber_statistics(
+    tensors: Mapping[str, Tensor], tasks: Sequence[int], classes: ClassMap
+) -> dict[str, Tensor]:
+    """Return the sums of tasks after a patch, without tasks that have no class left.
+
+    Args:
+        tensors: sums of all tasks, `<task>.<name>`.
+        tasks: their numbers.
+        classes: the patch.
+    """
+    patched: dict[str, Tensor] = {}
+    for task in tasks:
+        stored = {name: tensors[f"{task}.{name}"] for name in SUMS}
+        renumbered = renumber_sums(Sums.from_tensors(stored), stored["rows"], classes)
+        if renumbered is not None:
+            sums, rows = renumbered
+            named = {**sums.to_tensors(), "rows": rows}
+            patched |= {f"{task}.{name}": tensor for name, tensor in named.items()}
+    return patched
+
+
+def renumber_sums(sums: Sums, rows: Tensor, classes: ClassMap) -> tuple[Sums, Tensor] | None:
+    """Return the sums of a task after a patch, and the new numbers of its classes, ascending.
+
+    Return None if no class of the task is left.
+
+    Args:
+        sums: sums of the task.
+        rows: numbers of its classes, int64 [C].
+        classes: the patch.
+    """
+    numbers = classes.renumber_labels(rows)
+    kept = (numbers != DROPPED).nonzero().squeeze(1)
+    if not kept.numel():
+        return None
+    if kept.numel() < rows.numel():
+        sums = drop_classes(sums, kept)
+    new, columns = numbers[kept].unique(return_inverse=True)  # type: ignore[no-untyped-call]
+    cross = sums.cross.new_zeros(len(sums.cross), len(new)).index_add_(1, columns, sums.cross)
+    counts = sums.counts.new_zeros(len(new)).index_add_(0, columns, sums.counts)
+    return Sums(sums.gram, cross, counts), new
+
+
+def drop_classes(sums: Sums, kept: Tensor) -> Sums:
+    """Return the sums over the classes `kept`, int64, with the scatter of the others estimated."""
+    cross, counts = sums.cross[:, kept], sums.counts[kept]
+    between = sums.cross @ discriminant.compute_class_means(sums)
+    remaining = Sums(sums.gram, cross, counts)
+    # The scatter within classes, in proportion to the degrees of freedom that remain: Σ is kept.
+    share = _count_freedom(remaining) / max(_count_freedom(sums), 1)
+    gram = share * (sums.gram - between) + cross @ discriminant.compute_class_means(remaining)
+    # Rounding leaves the matrix slightly asymmetric.
+    return Sums((gram + gram.T) / 2, cross, counts)
+
+
+def renumber_features(tensors: Mapping[str, Tensor], task: int, classes: ClassMap) -> Rows | None:
+    """Return the retained features of a task after a patch, in the order of its dataset.
+
+    Return None if none are retained.
+
+    Args:
+        tensors: features of all tasks, `<task>.<name>` and `<task>.rest.<name>`.
+        task: number of the task.
+        classes: the patch.
+    """
+    prefixes = [f"{task}.", f"{task}.{REST}."]
+    parts = [
+        Rows(*(tensors[f"{prefix}{name}"] for name in FIELDS))
+        for prefix in prefixes
+        if f"{prefix}{FIELDS[0]}" in tensors
+    ]
+    if not parts:
+        return None
+    rows = Rows.concatenate_rows(parts)
+    order = tensors.get(f"{task}.{REST}.{ORDER}")
+    if order is not None:
+        rows = rows.select_rows(order.argsort())
+    numbers = classes.renumber_labels(rows.classes)
+    kept = numbers != DROPPED
+    return Rows(rows.features, numbers, rows.keys).select_rows(kept)
+
+
+def _count_freedom(sums: Sums) -> int:
+    """Return the degrees of freedom of the scatter within classes."""
+    return sums.examples - int((sums.counts > 0).sum())

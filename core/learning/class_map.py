@@ -1,0 +1,68 @@
+"""Former classes that each class of a patched version is made of, and rows renumbered by them.
+
+A patch changes classes without learning: a class is dropped, or is made of several. Nothing of the
+images is needed, since a head, a memory and an importance have rows or labels by class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+DROPPED = -1
+"""New number of a class that is dropped."""
+
+
+@dataclass(frozen=True)
+class ClassMap:
+    """New classes by the numbers of the former classes that they are made of.
+
+    Attributes:
+        sources: numbers of former classes for each new class, ascending. New classes are in the
+            order of their first source, so a head of earlier classes keeps its order.
+        former: number of former classes. Those that no new class names are dropped.
+    """
+
+    sources: Sequence[Sequence[int]]
+    former: int
+
+    @property
+    def merges(self) -> bool:
+        """True if a class is made of several."""
+        return any(len(numbers) > 1 for numbers in self.sources)
+
+    @cached_property
+    def numbers(self) -> Tensor:
+        """New number of each former class, int64 [former]; `DROPPED` without one."""
+        numbers = torch.full((self.former,), DROPPED)
+        for new, former in enumerate(self.sources):
+            numbers[list(former)] = new
+        return numbers
+
+    def renumber_labels(self, labels: Tensor) -> Tensor:
+        """Return the new numbers of former classes, int64, on their device."""
+        return self.numbers.to(labels.device)[labels]
+
+    def average_rows(self, rows: Tensor) -> Tensor:
+        """Return the mean of each new class's former rows, [C, …] from [former, …].
+
+        Stored rows may be those of an earlier head, which lacks the newest classes: a new class is
+        then the mean of those that are there, and one without any has no row.
+        """
+        present = self.list_sources(len(rows))
+        index = [number for numbers in present for number in numbers]
+        sizes = [len(numbers) for numbers in present]
+        counts = torch.tensor(sizes, dtype=torch.int64, device=rows.device)
+        place = torch.arange(len(present), device=rows.device).repeat_interleave(counts)
+        sums = rows.new_zeros((len(present), *rows.shape[1:])).index_add_(0, place, rows[index])
+        # A class of one source keeps its bits.
+        return sums / counts.to(sums.dtype).reshape(-1, *[1] * (rows.dim() - 1))
+
+    def list_sources(self, former: int) -> list[list[int]]:
+        """Return the sources among the first `former` classes, for each new class with any."""
+        present = [[number for number in numbers if number < former] for numbers in self.sources]
+        return [numbers for numbers in present if numbers]

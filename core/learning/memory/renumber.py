@@ -1,0 +1,63 @@
+"""State with rows or labels by class, renumbered when a patch merges or drops classes."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch import Tensor
+
+from core.learning.class_map import DROPPED, ClassMap
+from core.learning.memory.reservoir import SEEN
+from core.learning.state import Section
+
+_OF_HEAD = re.compile(r"(^|[./])head\.(weight|bias)$")
+"""Names of tensors with a row for each class, such as the importance of the head's weights."""
+
+
+def renumber_memory(section: Section, classes: ClassMap) -> None:
+    """Renumber the labels of remembered images, and remove the images of dropped classes.
+
+    Logits of a merged class are the mean of its former ones, as its row of the head is.
+    """
+    tensors = section.tensors
+    if "labels" not in tensors:
+        return
+    labels = classes.renumber_labels(tensors["labels"])
+    tensors["labels"] = labels
+    if "logits" in tensors:
+        # A logit is a linear function of its row, so its mean is the logit of the mean row.
+        tensors["logits"] = classes.average_rows(tensors["logits"].T).T.contiguous()
+        tensors["widths"] = _renumber_widths(tensors["widths"], classes)
+    keep = (labels != DROPPED).nonzero().squeeze(1)
+    for name in list(tensors):
+        if not keep.numel():
+            # An empty section counts as no memory, which a tensor of no rows would not.
+            del tensors[name]
+        elif keep.numel() < labels.numel():
+            tensors[name] = tensors[name][keep.to(tensors[name].device)]
+    if SEEN in section.json:
+        section.json[SEEN] = _renumber_counts(section.json[SEEN], classes)
+
+
+def renumber_head_rows(section: Section, classes: ClassMap) -> None:
+    """Average the rows of tensors that belong to the head's weights, such as their importance."""
+    for name, tensor in list(section.tensors.items()):
+        if _OF_HEAD.search(name):
+            section.tensors[name] = classes.average_rows(tensor)
+
+
+def _renumber_widths(widths: Tensor, classes: ClassMap) -> Tensor:
+    """Return the number of new classes among the first `width` former ones, for each width."""
+    known = torch.tensor([len(classes.list_sources(n)) for n in range(classes.former + 1)])
+    return known.to(widths.device)[widths]
+
+
+def _renumber_counts(counts: dict[str, int], classes: ClassMap) -> dict[str, int]:
+    """Return the counts by class under new numbers, in their order."""
+    renumbered: dict[int, int] = {}
+    for former, count in counts.items():
+        new = int(classes.numbers[int(former)])
+        if new != DROPPED:
+            renumbered[new] = renumbered.get(new, 0) + count
+    return {str(number): renumbered[number] for number in sorted(renumbered)}

@@ -1,0 +1,166 @@
+"""The job process of a patch: classes are merged or dropped in a version, and nothing is learned.
+
+It needs no image of the batches. A closed form adds the sums of merged classes and is solved again.
+A head gets the mean of its former rows, and where the method remembers images, the head alone is
+then fitted to these, with equally many of each class. The patched version is measured on all
+held-out images that are stored.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from core.contract.jobs.job_event import DoneEvent
+from core.contract.jobs.job_result import JobResult
+from core.contract.jobs.patch_job import PatchSpec
+from core.contract.manifest import PER_TASK, TOTALS
+from core.learning.class_map import ClassMap
+from core.learning.data import image_packs
+from core.learning.data.augment import derive_seed
+from core.learning.data.features import use_frozen_network
+from core.learning.data.sampler import stratify_batches
+from core.learning.methods.method import Method
+from core.learning.optimizers.build import NamedOptimizer
+from core.learning.precision import place_network
+from core.learning.recipe import is_head
+from core.learning.training import log_lines
+from core.learning.training.child import Emit, end_when_asked, run_with_events
+from core.learning.training.context import Context
+from core.learning.training.control import NoControl
+from core.learning.training.job import Job
+from core.learning.training.output import (
+    Part,
+    list_network_parts,
+    write_parts,
+    write_result_files,
+)
+
+FIT_STEPS = 300
+"""Optimizer steps of the head's fit; features are computed once, so a step costs little."""
+_DRAWN = 7
+"""Number of the seed that draws the batches of the fit."""
+_PASS = 32
+"""Images of one pass through the backbone."""
+
+
+class Patch(Job):
+    """One attempt at a patch."""
+
+    def __init__(self, spec: PatchSpec, emit: Emit) -> None:
+        super().__init__(spec, emit, NoControl())
+        self._names = spec.names
+        self._class_map = ClassMap(spec.sources, len(spec.parent.manifest.classes or []))
+
+    def run_phases(self) -> None:
+        """Patch the parent, measure it, and write the result."""
+        network, method = self._ancestors.load_network("parent"), self._build_method()
+        self._inherit_state(method)
+        self._emit_phase("consolidate")
+        network.merge_classes(self._names, self._class_map, add=method.outputs_add)
+        method.renumber_classes(self._class_map)
+        place_network(network, self._device)
+        network.requires_grad_(False)
+        ctx = self._build_context(network)
+        if self._class_map.merges:
+            self._fit_head(ctx, method)
+        method.after_patch(ctx)
+        self._emit_phase("evaluate")
+        self._report_log(log_lines.EVALUATING)
+        figures = self._evaluator.measure_new_version(network, method, ctx)
+        self._report_log(log_lines.describe_accuracy(self._evaluator.rows, self._number))
+        document = JobResult(
+            **self._describe_network(network, method, 0).get_given_fields(),
+            **figures.get_given_fields(),
+            **self._evaluator.to_result_fields(),
+            trainable=0,
+            parameters=sum(parameter.numel() for parameter in network.parameters()),
+            images=0,
+            warnings=self._warnings,
+        )
+        parts = [*list_network_parts(network), *_list_state_parts(method)]
+        totals = method.state[TOTALS].to_tensors()
+        path = write_parts(
+            self._spec.out,
+            "result",
+            parts,
+            document,
+            lambda folder: write_result_files(
+                folder, self._evaluator.answers, self._features, totals
+            ),
+        )
+        self._emit(DoneEvent(path=path))
+
+    def _fit_head(self, ctx: Context, method: Method) -> None:
+        """Train the head alone on the remembered images, with equally many of each class."""
+        remembered = {} if method.remembers is None else method.state[method.remembers].tensors
+        if "images" not in remembered:
+            self._report_log(
+                "No image is remembered, so merged classes keep the mean of their former rows."
+            )
+            return
+        network, labels = ctx.network, remembered["labels"].cpu()
+        with use_frozen_network(ctx):
+            features = torch.cat(
+                [
+                    network.features(ctx.inputs(images)).float()
+                    for images in remembered["images"].split(_PASS)  # type: ignore[no-untyped-call]
+                ]
+            )
+        head = {name: p for name, p in network.named_parameters() if is_head(name)}
+        for parameter in head.values():
+            parameter.requires_grad_(True)
+        recipe = self._recipe.optimizer
+        # The rate of the head, as in a recipe's `rebalance`; nothing pulls its rows back.
+        rate = {"lr": recipe.head_lr or recipe.lr, "head_lr": None, "olor": None}
+        optimizer = NamedOptimizer(recipe.model_copy(update=rate), head, FIT_STEPS)
+        for step, rows in enumerate(self._draw_batches(labels)):
+            ctx.alive()
+            optimizer.set_rate(step)
+            network.zero_grad(set_to_none=True)
+            logits = network.logits(features[rows.to(features.device)]).float()
+            loss = method.compute_tuning_loss(logits, labels[rows].to(logits.device))
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        self._report_log(
+            f"The head was fitted to {len(labels):,} remembered images, with an equal share of "
+            f"each class."
+        )
+
+    def _draw_batches(self, labels: Tensor) -> list[Tensor]:
+        """Return the rows of each step's batch, in which classes have equal shares."""
+        seed = derive_seed(self._recipe.seed, self._number, _DRAWN)
+        rows = torch.arange(len(labels))
+        return stratify_batches(seed, 0, rows, labels, self._recipe.batch_size, FIT_STEPS)
+
+
+def _list_state_parts(method: Method) -> list[Part]:
+    """Return the parts of a method's state, the sums and features of all tasks among them."""
+    parts: list[Part] = []
+    for kind, tensors in method.state.collect_tensors(without=(TOTALS,)).items():
+        if kind in PER_TASK:
+            for task in sorted({int(name.split(".")[0]) for name in tensors}):
+                parts += image_packs.select_task_parts(kind, task, tensors)
+        else:
+            # New packs, without the images of dropped classes.
+            parts += image_packs.build_state_parts(kind, tensors, {})
+    return parts
+
+
+def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
+    """Patch as a spec file says, with events to `out_fd`; return the exit status.
+
+    The process ends on a stop request, and when the control pipe closes.
+    """
+
+    def run_patch(emit: Emit) -> None:
+        end_when_asked(control_fd, out_fd)
+        spec = PatchSpec.from_json(json.loads(Path(spec_path).read_text()))
+        job = Patch(spec, emit)
+        with job.numerics.apply_flags():
+            job.run_phases()
+
+    return run_with_events(out_fd, before, run_patch)

@@ -1,0 +1,300 @@
+"""Images that an edit removed, and everything that was learned from them, are gone afterwards."""
+
+import hashlib
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import large_size
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from sqlalchemy.engine import make_url
+
+from core.contract.manifest import FEATURES
+from core.ingest.findings.traces import read_traces
+from core.learning.analytic.rows import digest_images
+from core.statistics.near import hash_images
+from tests.e2e.small import WEEKS, create, learn, pack
+from tests.e2e.test_deleted_data import contents, png
+from tests.e2e.test_edits import METHODS, begin, describe, edit, send_corrected
+from tests.rest import Json, Rest
+from tools.service import Service
+
+PER_CLASS = 10
+Pixels = np.ndarray
+
+
+def draw_images(task: int, count: int) -> list[Pixels]:
+    """Noise of 8 × 8 pixels that nothing else has."""
+    rng = np.random.default_rng([77, task])
+    return [rng.integers(0, 256, (8, 8, 1), dtype=np.uint8) for _ in range(count)]
+
+
+def name_file(part: str, task: int, label: str, number: int) -> str:
+    """The path of an image; the first two of each class and part are those to forget."""
+    return f"{part}/{label}/{'anna' if number < 2 else 'bob'}-{task}-{part}-{label}-{number}.png"
+
+
+def build_batch(task: int) -> tuple[dict[str, bytes], list[Pixels]]:
+    """Return the files of a batch, and the pixels of those that are to be forgotten."""
+    labels = [f"c{2 * task}", f"c{2 * task + 1}"]
+    images = iter(draw_images(task, 4 * PER_CLASS))
+    files: dict[str, bytes] = {}
+    forgotten: list[Pixels] = []
+    for part in ("train", "test"):
+        for label in labels:
+            for number in range(PER_CLASS):
+                pixels = next(images)
+                files[name_file(part, task, label, number)] = png(pixels[:, :, 0])
+                if number < 2:
+                    forgotten.append(pixels)
+    # The same picture twice, once under another label: the report names both and shows one.
+    first = name_file("train", task, labels[0], 0)
+    files[f"train/{labels[0]}/anna-again-{task}.png"] = files[first]
+    files[f"train/{labels[1]}/anna-otherwise-{task}.png"] = files[first]
+    return files, forgotten
+
+
+def list_marks(pixels: Pixels, seed: int) -> list[bytes]:
+    """What an image looks like in a file: its pixels, its PNG, and digests of it."""
+    encoded = png(pixels[:, :, 0])
+    return [
+        pixels.tobytes()[16:48],
+        encoded[len(encoded) // 2 :][:32],
+        hash_images(pixels[None])[0].tobytes(),
+        bytes(digest_images(torch.from_numpy(pixels[None]), seed)[0].tolist()),
+        hashlib.sha256(encoded).digest(),
+        hashlib.sha256(encoded).hexdigest().encode(),
+        hashlib.sha256(pixels.tobytes()).digest(),
+        hashlib.sha256(pixels.tobytes()).hexdigest().encode(),
+    ]
+
+
+def read_feature_rows(store: Path, client: Rest, model: str, keys: list[bytes]) -> list[bytes]:
+    """Bytes of the stored features of images, found by their keys."""
+    rows: list[bytes] = []
+    for version in client.read_versions(model):
+        for part in version["manifest"]["parts"]:
+            if part["type"] != FEATURES:
+                continue
+            (path,) = store.rglob(part["sha256"])
+            tensors = load_file(path)
+            for name in [name for name in tensors if name.endswith(".keys")]:
+                features = tensors[name.replace(".keys", ".features")]
+                rows += [
+                    row.tobytes()
+                    for row, key in zip(features, tensors[name], strict=True)
+                    if key.tobytes() in keys
+                ]
+    return rows
+
+
+def search(files: Iterator[Path], dump: bytes, marks: list[bytes]) -> dict[str, str]:
+    """Return the files, and lines of the database's dump, with a mark that each has."""
+    found: dict[str, str] = {}
+    # Blobs are digits in a dump.
+    written = [*marks, *(mark.hex().encode() for mark in marks if not mark.isascii())]
+    for line in dump.splitlines():
+        small = line.lower()
+        for mark in written:
+            if mark in line or mark in small:
+                at = max(line.find(mark), small.find(mark))
+                found[f"dump: {line[:60]!r}"] = str(line[max(0, at - 150) : at + 100])
+    for path in files:
+        for data in (*contents(path), *unpack_names(path)):
+            if held := next((mark for mark in marks if mark in data), None):
+                found[str(path)] = str(held[:80])
+    return found
+
+
+def unpack_names(path: Path) -> list[bytes]:
+    """Paths of images in a file of traces, which are packed there."""
+    try:
+        return ["\n".join(read_traces(path).names).encode()]
+    except ValueError:
+        return []
+
+
+def dump_sqlite(data_dir: Path) -> bytes:
+    """The whole database as SQL."""
+    (path,) = data_dir.glob("*.db")
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        return "\n".join(connection.iterdump()).encode()
+
+
+def list_files(data_dir: Path) -> Iterator[Path]:
+    """Every file of a small service but its database: store, spool, caches, scratch folders."""
+    # `os.walk` passes over folders of jobs that end meanwhile.
+    for folder, _, names in os.walk(data_dir):
+        paths = (Path(folder, name) for name in sorted(names) if ".db" not in name)
+        yield from (path for path in paths if path.is_file())
+
+
+def prove(client: Rest, name: str, method: Json, store: Path, look: Any) -> None:
+    """Teach a model images to be forgotten, remove and purge them, and search everything."""
+    create(client, name, method, training_data_days=7)
+    marks: list[bytes] = []
+    keys: list[bytes] = []
+    for task in range(2):
+        files, forgotten = build_batch(task)
+        learn(client, name, pack(files), keep_conflicts=True)
+        marks += [b"anna-"]
+        for pixels in forgotten:
+            marks += list_marks(pixels, 0)
+            keys.append(list_marks(pixels, 0)[3])
+    rows = read_feature_rows(store, client, name, keys)
+    assert bool(rows) == ("analytic" in str(method))
+    marks += rows
+    before = look(marks)
+    assert any(where.startswith("dump") for where in before) and len(before) > 3, before
+    made = edit(client, name, [{"remove": {"name": "*anna-*"}}])
+    assert made["images"]["removed"] == 2 * (8 + 2)
+    asked = made["purge_request"]
+    assert asked == {"method": "POST", "path": f"/v1/models/{name}/edits/1/purge"}
+    purged = client.call(asked["method"], asked["path"]).json()
+    assert purged["still_in_versions"] == [] and purged["purge_request"] is None
+    assert look(marks) == {}
+    # What was not removed is found as ever, and the model goes on.
+    assert look([b"bob-"])
+    learn(client, name, WEEKS[0])
+
+
+@pytest.mark.parametrize("method", ["auto", "er"])
+def test_nothing_of_purged_images_is_left_in_store_or_database(
+    client: Rest, running: Service, method: str
+) -> None:
+    data = running.data_dir
+
+    def look(marks: list[bytes]) -> dict[str, str]:
+        return search(list_files(data), dump_sqlite(data), marks)
+
+    prove(client, f"forgets-{method}", METHODS[method], data / "store", look)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("method", ["auto", "er"])
+def test_nothing_of_purged_images_is_left_in_the_large_size(
+    tmp_path: Path, postgres_url: str, redis_url: str, s3: Any, method: str
+) -> None:
+    url = make_url(postgres_url).set(drivername="postgresql")
+
+    def look(marks: list[bytes]) -> dict[str, str]:
+        command = ["pg_dump", url.render_as_string(hide_password=False)]
+        dump = subprocess.run(command, check=True, capture_output=True).stdout
+        roots = [s3.root / "node", *(large.data(name) for name in large.processes)]
+        files = (path for root in roots for path in root.rglob("*") if path.is_file())
+        return search(files, dump, marks)
+
+    environment = {"PERENNIAL_STORE_URL": s3.url(s3.bucket, f"forgets-{method}")}
+    with large_size.running(tmp_path, postgres_url, redis_url, s3, **environment) as (
+        large,
+        client,
+    ):
+        prove(client, f"forgets-{method}", METHODS[method], s3.root, look)
+
+
+TASKS_AND_CLASSES = [
+    *({"remove": {"task": task}} for task in range(1, 6)),
+    *({"drop": {"class": str(digit)}} for digit in range(10)),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "operation"),
+    [
+        pytest.param(
+            method,
+            operation,
+            marks=()
+            if (method, operation) == ("auto", {"remove": {"task": 3}})
+            else pytest.mark.campaign,
+            id=f"{method}-{'-'.join(str(v) for one in operation.values() for v in one.values())}"
+            f"-{next(iter(operation))}",
+        )
+        for method in ("auto", "er")
+        for operation in TASKS_AND_CLASSES
+        # Without the last task, the version before is the model that never saw it.
+        if (method, operation) != ("er", {"remove": {"task": 5}})
+    ],
+)
+def test_each_task_and_class_of_five_is_forgotten_to_the_same_bits(
+    client: Rest, method: str, operation: Json
+) -> None:
+    model = begin(client, METHODS[method], weeks=5)
+    edit(client, model, [operation])
+    other = send_corrected(client, model, METHODS[method])
+    assert describe(client, model) == describe(client, other)
+
+
+MEMBERS = 400
+MEMORISING: dict[str, tuple[Json, Json]] = {
+    "relearn": (
+        {"name": "finetune"},
+        {"epochs": 60, "batch_size": 32, "optimizer": {"lr": 0.05}},
+    ),
+    "recompute": (
+        {
+            **{"name": "analytic", "head": "ridge", "projection": 2000, "balanced": False},
+            **{"offsets": False, "strength": 1e-6},
+        },
+        {},
+    ),
+}
+"""Way → method and recipe of a model that learns the labels of noise by heart."""
+
+
+def score_labels(client: Rest, model: str, pictures: list[bytes], labels: list[str]) -> np.ndarray:
+    """The probability that a model gives each picture's label."""
+    scores: list[float] = []
+    for start in range(0, len(pictures), 50):
+        answer = client.predict(model, pictures[start : start + 50])
+        for one, label in zip(answer.predictions, labels[start : start + 50], strict=True):
+            scores.append(dict(one.probabilities)[label])
+    return np.array(scores)
+
+
+def measure_auc(members: np.ndarray, others: np.ndarray) -> float:
+    """The probability that a member has a greater score than another image."""
+    return float((members[:, None] > others).mean() + (members[:, None] == others).mean() / 2)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("way", MEMORISING)
+def test_membership_cannot_be_told_once_images_are_forgotten(client: Rest, way: str) -> None:
+    method, recipe = MEMORISING[way]
+    rng = np.random.default_rng(5)
+    noise = [rng.integers(0, 256, (8, 8), dtype=np.uint8) for _ in range(2 * MEMBERS + 200)]
+    labels = [str(label) for label in rng.integers(0, 2, len(noise))]
+    files = {
+        f"train/{labels[at]}/{'member' if at < MEMBERS else 'other'}-{at}.png": png(noise[at])
+        for at in (*range(MEMBERS), *range(2 * MEMBERS, len(noise)))
+    }
+    files |= {f"test/{labels[at]}/{at}-t.png": png(255 - noise[at]) for at in range(20)}
+    name = f"memorises-{way}"
+    create(
+        client,
+        name,
+        method,
+        architecture={"name": "mlp", "hidden": [256]},
+        recipe={**recipe, "data_report": "off"},
+    )
+    learn(client, name, pack(files), WEEKS[3])
+    pictures = [png(pixels) for pixels in noise[: 2 * MEMBERS]]
+
+    def measure() -> float:
+        scores = score_labels(client, name, pictures, labels[: 2 * MEMBERS])
+        return measure_auc(scores[:MEMBERS], scores[MEMBERS:])
+
+    before = measure()
+    made = edit(client, name, [{"remove": {"name": "*member-*"}}])
+    assert made["way"] == way
+    after = measure()
+    print(f"{way}: AUC {before:.3f} before, {after:.3f} after")
+    assert before >= 0.65 and abs(after - 0.5) <= 0.05

@@ -1,0 +1,150 @@
+"""Classes are merged and dropped in models that keep neither images nor features."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from perennial.errors import Conflict, Invalid
+from tests.e2e.small import WEEKS, create, learn
+from tests.e2e.test_edits import FIELDS, accuracies, edit
+from tests.rest import Json, Rest
+from tools.service import Service
+
+SUMS: Json = {"name": "analytic", "projection": 64, "keep": "sums"}
+METHODS: dict[str, Json] = {
+    "sums": SUMS,
+    "sums by ridge": {**SUMS, "head": "ridge"},
+    "sums by lda": {**SUMS, "head": "lda", "projection": 0},
+    "sums by ncm": {**SUMS, "head": "ncm"},
+    "finetune": {"name": "finetune"},
+    "lwf": {"name": "lwf"},
+    "ewc": {"name": "ewc"},
+    "ewc-online": {"name": "ewc-online"},
+    "kfac": {"name": "ewc-online", "curvature": "kfac"},
+    "si": {"name": "si"},
+    "mas": {"name": "mas"},
+    "l2-sp": {"name": "l2-sp"},
+    "slca": {"name": "slca"},
+    "er": {"name": "er", "buffer": 30},
+    "er-ace": {"name": "er-ace", "buffer": 30},
+    "der": {"name": "der", "buffer": 30},
+    "der++": {"name": "der++", "buffer": 30},
+    "gem": {"name": "gem", "memory": 10},
+    "a-gem": {"name": "a-gem", "buffer": 30},
+    "icarl": {"name": "icarl", "exemplars": 30},
+    "der-net": {"name": "der-net", "exemplars": 30},
+    "dlcft": {"name": "dlcft", "buffer": 30},
+    "dne": {"name": "dne", "exemplars": 30},
+}
+PATCH: list[Json] = [
+    {"merge": {"from": ["0", "2"], "into": "round"}},
+    {"drop": {"class": "5"}},
+]
+QUICK = ("sums", "der++")
+CASES = [
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.campaign) for name in METHODS
+]
+
+
+def begin(client: Rest, name: str, method: str, weeks: int = 3) -> str:
+    """A model that learned some batches and keeps no image of them."""
+    model = f"patched-{name.replace(' ', '-')}"
+    options = FIELDS.get(METHODS[method]["name"], {})
+    create(client, model, METHODS[method], training_data_days=0, **options)
+    learn(client, model, *WEEKS[:weeks])
+    return model
+
+
+@pytest.mark.parametrize("method", CASES)
+def test_classes_are_merged_and_dropped_without_images(client: Rest, method: str) -> None:
+    model = begin(client, f"both-{method.replace('+', 'p')}", method)
+    made = edit(client, model, PATCH)
+    assert (made["way"], made["version"]) == ("patch", 4)
+    newest = client.read_versions(model)[-1]["manifest"]
+    assert newest["classes"] == ["round", "1", "3", "4"]
+    tasks = {one["number"]: one for one in client.items(f"/v1/models/{model}/tasks")}
+    assert tasks[1]["classes"] == {"1": 32, "round": 32}
+    assert tasks[3]["classes"] == {"4": 32} and tasks[3]["n_train"] == 24
+    found = accuracies(client, model)[4]
+    assert found.keys() == {1, 2, 3} and None not in found.values()
+    # The state fits the classes: the next batch is learned, and a former name is the class.
+    learn(client, model, WEEKS[3])
+    later = client.read_versions(model)[-1]
+    assert later["manifest"]["classes"] == ["round", "1", "3", "4", "6", "7"]
+    for operation in (
+        {"relabel": {"task": 1, "image": 0, "label": "1"}},
+        {"remove": {"task": 1, "image": 0}},
+    ):
+        with pytest.raises(Conflict, match=r'What would have been needed.*"keep": "features"'):
+            client.call("POST", f"/v1/models/{model}/edits", json={"operations": [operation]})
+
+
+def read_sums(client: Rest, running: Service, model: str) -> dict[tuple[int, str], np.ndarray]:
+    """Sums by task and class, and each task's G as "gram", as the newest parts have them."""
+    sums: dict[tuple[int, str], np.ndarray] = {}
+    versions = client.read_versions(model)
+    classes = versions[-1]["manifest"]["classes"]
+    newest = {part["name"]: part for one in versions for part in one["manifest"]["parts"]}
+    for name, part in newest.items():
+        if part["type"] == "statistics":
+            task, tensors = int(name.split(".")[1]), load_file(find_blob(running, part["sha256"]))
+            sums[task, "gram"] = tensors[f"{task}.gram"]
+            for column, row in enumerate(tensors[f"{task}.rows"]):
+                sums[task, classes[row]] = tensors[f"{task}.cross"][:, column]
+                sums[task, f"count of {classes[row]}"] = tensors[f"{task}.counts"][column]
+    return sums
+
+
+def find_blob(running: Service, digest: str) -> Path:
+    (path,) = (running.data_dir / "store").rglob(digest)
+    return path
+
+
+def test_sums_of_merged_classes_are_those_of_the_merged_batches(
+    client: Rest, running: Service
+) -> None:
+    model = begin(client, "merged", "sums")
+    plan = client.call(
+        "POST", f"/v1/models/{model}/edits?validate=only", json={"operations": PATCH[:1]}
+    ).json()
+    assert plan["way"] == "patch" and "exact but for rounding" in plan["approximation"]
+    edit(client, model, PATCH[:1])
+    # A model whose first batch is merged at once keeps features to recompute from.
+    other = "merged-with-features"
+    create(client, other, {**SUMS, "keep": "features"}, training_data_days=0)
+    learn(client, other, *WEEKS[:3])
+    assert edit(client, other, PATCH[:1])["way"] == "recompute"
+    found, expected = (read_sums(client, running, each) for each in (model, other))
+    assert found.keys() == expected.keys()
+    for name, sums in expected.items():
+        assert np.allclose(found[name], sums, rtol=1e-12, atol=1e-9), name
+    assert accuracies(client, model)[4] == accuracies(client, other)[4]
+
+
+def test_a_task_whose_images_were_deleted_loses_its_last_class_and_is_discarded(
+    client: Rest,
+) -> None:
+    model = "patched-last"
+    create(client, model, "finetune")
+    learn(client, model, *WEEKS[:2])
+    client.call("DELETE", f"/v1/models/{model}/tasks/1/data")
+    plan = client.call(
+        "POST",
+        f"/v1/models/{model}/edits?validate=only",
+        json={"operations": [{"drop": {"class": "0"}}]},
+    ).json()
+    assert (plan["way"], plan["can_undo"], plan["classes_after"]) == ("patch", False, 3)
+    merge = [{"merge": {"from": ["0", "2"], "into": "0"}}]
+    assert edit(client, model, merge)["way"] == "patch"
+    assert client.call("POST", f"/v1/models/{model}/edits/1/undo").json()["undone_at"]
+    assert client.get(f"/v1/models/{model}/tasks/2")["classes"] == {"2": 32, "3": 32}
+    made = edit(client, model, [{"drop": {"class": name}} for name in "01"])
+    assert made["undo_until"] is None
+    newest = client.read_versions(model)[-1]["manifest"]
+    assert (newest["classes"], newest["tasks"]) == (["2", "3"], [2])
+    assert client.get(f"/v1/models/{model}/tasks/1")["standing"] == "discarded"
+    with pytest.raises(Invalid, match="at least one class"):
+        operations = [{"drop": {"class": name}} for name in "23"]
+        client.call("POST", f"/v1/models/{model}/edits", json={"operations": operations})
