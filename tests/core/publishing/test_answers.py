@@ -14,6 +14,7 @@ from core.ingest.answers import Place, open_answers, unseal_file
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import predict_answers
 from core.publishing import publish as publishing
+from core.publishing import version_rows
 from core.publishing.publish import publish_result
 from core.retention.answers import remove_predictions
 from core.storage.folder import FolderStore
@@ -173,7 +174,7 @@ def test_the_store_is_not_asked_while_rows_are_locked(
     desk.store = store
     model = desk.model()
     learn(desk, model)
-    hold, add = publishing.lock_claimed_job, publishing.stored_bytes.add_stored_bytes
+    hold, add = version_rows.lock_claimed_job, publishing.stored_bytes.add_stored_bytes
     asked: list[int] = []
 
     def lock(session: Any, claim: Any) -> Any:
@@ -184,7 +185,7 @@ def test_the_store_is_not_asked_while_rows_are_locked(
         asked.append(sum(store.requests.values()))
         add(*args)
 
-    monkeypatch.setattr(publishing, "lock_claimed_job", lock)
+    monkeypatch.setattr(version_rows, "lock_claimed_job", lock)
     monkeypatch.setattr(publishing.stored_bytes, "add_stored_bytes", end)
     learn(desk, model)
     assert asked == [0]

@@ -11,6 +11,7 @@ from core.database.states import Action, State
 from core.database.tables import AliasMove, Audit, Event, Model, Part, Result, Task, Version
 from core.errors import LeaseLost, WrongState
 from core.publishing import publish as publishing
+from core.publishing import version_rows
 from core.publishing.publish import Published, publish_result
 from core.recipe.code_version import compute_code_version
 from core.scheduling import claim as claims
@@ -129,28 +130,28 @@ def test_publishing_again_returns_the_same_version(desk: Any, ready: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    "step",
+    ("room", "step"),
     [
-        "write_measured",
-        "judge_version",
-        "_add_version",
-        "_end_job",
-        "change_state",
-        "lock_claimed_job",
+        (version_rows, "write_measured"),
+        (version_rows, "judge_version"),
+        (version_rows, "_add_version"),
+        (publishing, "_end_job"),
+        (publishing, "change_state"),
+        (version_rows, "lock_claimed_job"),
     ],
 )
 def test_a_crash_inside_leaves_nothing_but_blobs_and_can_be_repeated(
-    desk: Any, ready: Any, monkeypatch: pytest.MonkeyPatch, step: str
+    desk: Any, ready: Any, monkeypatch: pytest.MonkeyPatch, room: Any, step: str
 ) -> None:
     job_id, claim, result = ready
     with monkeypatch.context() as patched:
-        original = getattr(publishing, step)
+        original = getattr(room, step)
 
         def crash(*args: Any, **kwargs: Any) -> Any:
             original(*args, **kwargs)
             raise KeyboardInterrupt
 
-        patched.setattr(publishing, step, crash)
+        patched.setattr(room, step, crash)
         with pytest.raises(KeyboardInterrupt):
             publish_result(desk.db, desk.store, claim, result)
     assert desk.state(job_id) is State.RUNNING
