@@ -85,7 +85,8 @@ def read_references(folder: Path, classes: Sequence[str]) -> References:
             f"{folder} has {len(by_class.get(few[0], []))} images of {few[0]}, and a closed form "
             f"needs {LEAST} of each class or more. Add images, or adopt without --reference."
         )
-    held_out, training = {}, {}
+    held_out: dict[str, Path] = {}
+    training: dict[str, Path] = {}
     for name, files in by_class.items():
         for number, file in enumerate(files):
             part = held_out if number % _HELD_OUT_EVERY == 0 else training
