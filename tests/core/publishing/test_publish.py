@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -130,7 +131,7 @@ def test_publishing_again_returns_the_same_version(desk: Any, ready: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("room", "step"),
+    ("module", "step"),
     [
         (version_rows, "write_measured"),
         (version_rows, "judge_version"),
@@ -139,19 +140,20 @@ def test_publishing_again_returns_the_same_version(desk: Any, ready: Any) -> Non
         (publishing, "change_state"),
         (version_rows, "lock_claimed_job"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_crash_inside_leaves_nothing_but_blobs_and_can_be_repeated(
-    desk: Any, ready: Any, monkeypatch: pytest.MonkeyPatch, room: Any, step: str
+    desk: Any, ready: Any, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
 ) -> None:
     job_id, claim, result = ready
     with monkeypatch.context() as patched:
-        original = getattr(room, step)
+        original = getattr(module, step)
 
         def crash(*args: Any, **kwargs: Any) -> Any:
             original(*args, **kwargs)
             raise KeyboardInterrupt
 
-        patched.setattr(room, step, crash)
+        patched.setattr(module, step, crash)
         with pytest.raises(KeyboardInterrupt):
             publish_result(desk.db, desk.store, claim, result)
     assert desk.state(job_id) is State.RUNNING

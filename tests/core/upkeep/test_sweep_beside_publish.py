@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from core.database.tables import Part, Version
-from core.publishing import publish
+from core.publishing import publish, version_rows
 from core.scheduling import claim as claims
 from core.upkeep import consistency
 from core.upkeep.sweep import Extent, run_sweep
@@ -38,7 +38,8 @@ def test_a_sweep_between_the_upload_of_parts_and_their_publish_loses_nothing(
             sweep_all(desk)
             deleted.append(before - len(desk.keys("blobs/")))
 
-    monkeypatch.setattr(publish, "hit_failpoint", hit)
+    for module in (publish, version_rows):
+        monkeypatch.setattr(module, "hit_failpoint", hit)
     desk.publish({"head": "h", "buffer": "b"}, CELLS)
     assert sum(deleted) >= 1  # the sweep did take what was stored and not named
     assert all(desk.blobs.has(part.sha256) for part in desk.all(Part))
