@@ -35,8 +35,8 @@ EACH = pytest.mark.parametrize(
     "scenario",
     [*(pytest.param(name, marks=pytest.mark.campaign) for name in ("data", "task")), "class"],
 )
-"""All scenarios are tried in `tests/core/learning/methods/test_dlcft.py`, a head per task over HTTP
-with a gate below.
+"""All scenarios are tried in `tests/core/learning/methods/test_dlcft.py`; in the campaign over HTTP
+too.
 """
 
 
