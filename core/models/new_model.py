@@ -140,6 +140,11 @@ def add_model(
 
 def _build_model_row(asked: AskedModel, owner_id: str, now: float) -> Model:
     request = asked.request
+    if request.get("selection") and request.get("held_out") == "counts":
+        message = (
+            'keeps images of each batch, and "held_out": "counts" keeps none: send one of both'
+        )
+        raise Invalid(f"selection {message}.", fields=[{"field": "selection", "message": message}])
     odd_size = _warn_of_size(request.get("image") or {}, asked.images, asked.base)
     return Model(
         id=new_id("mdl"),

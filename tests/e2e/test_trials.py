@@ -234,3 +234,8 @@ def test_choose_without_trials_and_a_recipe_beside_them_are_refused(client: Rest
     headers = {"Perennial-Recipe": json.dumps(LDA)}
     with pytest.raises(Invalid, match="one recipe, or trials of several"):
         client.call("POST", path, params={"trials": "auto"}, content=WEEKS[0], headers=headers)
+
+
+def test_a_model_that_keeps_counts_alone_cannot_have_selection_images(client: Rest) -> None:
+    with pytest.raises(Invalid, match="selection keeps images of each batch"):
+        begin(client, selection=True, held_out="counts")

@@ -51,9 +51,11 @@ def _score_selection(
     if not counts:
         return None
     shares = [right / images for right, images in counts.values()]
+    # By the share of one right and one wrong image more: few images that are all right do not
+    # make an accuracy certain.
     variances = [
-        share * (1 - share) / images
-        for share, (_, images) in zip(shares, counts.values(), strict=True)
+        (right + 1) / (images + 2) * (images - right + 1) / (images + 2) / images
+        for right, images in counts.values()
     ]
     return TrialScore(
         source="selection",
