@@ -33,8 +33,8 @@ COMMANDS = (
     "tasks continue birds 1", "tasks discard birds 1", "tasks relearn birds 1 --detach",
     "tasks delete-data birds 1 --yes", "jobs list", "jobs show job_1", "jobs watch job_1 --timeout "
         "0.02",
-    "jobs logs job_1", "jobs logs job_1 "
-        "-f", "jobs cancel job_1", "jobs pause job_1", "jobs resume job_1",
+    "jobs logs job_1", "jobs logs job_1 -f", "jobs trials job_1", "jobs choose job_1 1",
+    "jobs cancel job_1", "jobs pause job_1", "jobs resume job_1",
     "jobs retry job_1 --detach", "versions list birds", "versions show birds 1", "versions note "
         "birds 1 fine",
     "versions diff birds 1 1", "compare birds 1 1", "compare birds 1 1 --images "
