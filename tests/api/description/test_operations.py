@@ -10,8 +10,8 @@ from api.description.operations import OPERATIONS
 from tools.client_types import build_document
 
 VERBS = {
-    "append", "begin", "cancel", "check", "compare", "continue", "create", "delete", "describe", "discard", "download",
-    "finish", "follow", "get", "head", "list", "pause", "predict", "purge", "redeliver", "relearn", "resume", "retry",
+    "append", "begin", "cancel", "check", "choose", "compare", "continue", "create", "delete", "describe", "discard",
+    "download", "finish", "follow", "get", "head", "list", "pause", "predict", "purge", "redeliver", "relearn", "resume", "retry",
     "revoke", "rollback", "rotate", "set", "stream", "submit", "test", "undo", "update",
 }  # fmt: skip
 
