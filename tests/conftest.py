@@ -21,7 +21,8 @@ The marker `services`
     start it. Under `CI=true` nothing is left out: there they fail.
 
 `tests/plugins/` holds the marker, the databases, the certificates and compiled SQL that are kept
-between tests, the order of files, the tables of durations and the end of services.
+between tests, the compilation of test files, the order of files, the tables of durations and the
+end of services.
 
 Other rules for all tests: settings of the developer's own service (`PERENNIAL_…`, except
 `PERENNIAL_TEST_…`) do not reach them; a model that names no base starts from the small one
@@ -70,6 +71,7 @@ pytest_plugins = [
     "tests.plugins.databases",
     "tests.plugins.certificates",
     "tests.plugins.compiled_statements",
+    "tests.plugins.compiled_tests",
     "tests.plugins.file_order",
     "tests.plugins.durations",
     "tests.plugins.endings",

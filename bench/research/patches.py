@@ -47,12 +47,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--images", type=int, default=60, help="to learn from, of each class")
     parser.add_argument("--epochs", type=int, default=5, help="of methods that train")
+    parser.add_argument("--streams", default="MNIST;CIFAR-100", help="some of these")
     parser.add_argument("--rows", default=";".join(ROWS), help="; ".join(ROWS))
     options = parser.parse_args()
-    streams = {
-        "MNIST, by 2": list(read_mnist(options.data / "mnist", options.images)),
-        "CIFAR-100, by 5": list(read_cifar(options.data / "cifar100", options.images)),
+    known = {
+        "MNIST": lambda: read_mnist(options.data / "mnist", options.images),
+        "CIFAR-100": lambda: read_cifar(options.data / "cifar100", options.images),
     }
+    streams = {name: list(known[name]()) for name in options.streams.split(";")}
     with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
         client = Perennial(running.key, base_url=running.url)
         for name, batches in streams.items():

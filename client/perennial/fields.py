@@ -56,7 +56,8 @@ class NewModel(ModelChanges, total=False):
     `problem`: what it predicts for an image; classification by default. `architecture`: a
     name, or a name with hyper-parameters. `base`: random, pretrained, the id of an upload, or
     `{"model": …, "version": …}`. `image`: `{"size": pixels per side, "channels": 1 or 3}`.
-    `held_out`: "counts" stores no held-out images.
+    `held_out`: "counts" stores no held-out images. `selection`: images of each batch are set aside
+    to compare trials.
     """
 
     problem: str
@@ -66,6 +67,7 @@ class NewModel(ModelChanges, total=False):
     classes: list[str]
     keep_training_data: bool
     held_out: Literal["keep", "counts"]
+    selection: bool
 
 
 class BatchOptions(TypedDict, total=False):

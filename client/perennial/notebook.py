@@ -245,7 +245,7 @@ def _render_metrics(metrics: Metrics) -> str:
         for column in columns
     )
     rows = []
-    edited = {(mark.version, mark.task) for mark in metrics.marks}
+    edited = {(mark.version, mark.task) for mark in metrics.marks or ()}
     # The last rows and columns: the newest versions and tasks.
     for row, cells in [*zip(metrics.rows, metrics.accuracy_matrix, strict=False)][-MOST_CELLS:]:
         shown = zip(columns, cells[-len(columns) :] if columns else [], strict=False)

@@ -248,7 +248,8 @@ def _choose_way(
     """Return the way of an edit, and the tasks that are learned again."""
     if _can_recompute(session, model, head, edited):
         return "recompute", edited
-    again = taught[taught.index(edited[0]) :]
+    start = find_relearn_start(session, model, head, edited[0])
+    again = taught[len(list_taught_tasks(start.manifest)) :]
     gone = _list_without_images(session, model, again)
     if not gone:
         return "relearn", again
@@ -265,6 +266,22 @@ def _choose_way(
         f"`training_data_days`. Whole classes can still be renamed, merged or dropped.",
         extra={"tasks": gone},
     )
+
+
+def find_relearn_start(session: Session, model: Model, head: Version, first: int) -> Version:
+    """Return the version from which tasks are learned again so that `first` is among them.
+
+    It is the nearest ancestor of the head that was taught tasks before `first` alone, in the head's
+    order. After an edit that learned tasks again, no version has some of these tasks.
+    """
+    taught = list_taught_tasks(head.manifest)
+    before = taught[: taught.index(first)]
+    version = head
+    while (own := list_taught_tasks(version.manifest)) != before[: len(own)]:
+        parent = lineage.find_numbered_version(session, model, version.parent or 0)
+        assert parent is not None, "version 0 was taught nothing"
+        version = parent
+    return version
 
 
 def _can_recompute(session: Session, model: Model, head: Version, edited: list[int]) -> bool:

@@ -325,7 +325,7 @@ def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, ta
         retention.delete_unused_blobs(db, blobs, forgotten)
 
 
-def _find_open_measurement(task: Task) -> Select[tuple[str]]:
+def _find_open_measurement(task: Task) -> Select[str]:
     """Return the query for an unfinished job that measures a classifier on the task's images."""
     return select(Job.id).where(
         Job.model_id == task.model_id,

@@ -294,6 +294,7 @@ def test_a_held_task_is_discarded_or_gone_on_without(capsys: Said, weeks: list[P
         )
 
 
+@pytest.mark.campaign  # tests/e2e/test_first_advice.py retries by what was told
 @pytest.mark.slow
 def test_a_held_version_is_retried_by_the_command_that_was_told(
     capsys: Said, weeks: list[Path]
@@ -322,6 +323,7 @@ def test_a_download_of_two_versions_at_once_is_wrong_usage(capsys: Said, birds: 
     assert "Name one." in capsys.readouterr().err
 
 
+@pytest.mark.campaign  # tests/client/test_triton.py shows the files
 @pytest.mark.slow
 def test_triton_reads_what_is_downloaded(capsys: Said, birds: str) -> None:
     found = asked(

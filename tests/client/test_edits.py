@@ -10,6 +10,7 @@ from stub import Asked, Said, client_of, problem
 
 from perennial import AsyncPerennial, Conflict, NotFound, Perennial, types
 from perennial.cli.main import run
+from perennial.cli.models.edits import describe_plan
 from tools import service
 
 pytestmark = pytest.mark.timeout(400)
@@ -158,3 +159,16 @@ def test_a_second_edit_is_refused_with_the_job_of_the_open_one() -> None:
         with pytest.raises(Conflict, match=r"Edit 1 is running"):
             client.edits.create("hats", [{"drop": {"class": "hat"}}])
         assert [one.method for one in stub.asked].count("POST") == 1
+
+
+def test_a_plan_says_that_a_patch_is_approximate_and_what_it_does_not_know() -> None:
+    fields = {"parent": 3, "tasks": [1, 2], "learned_again": [], "operations": 1}
+    classes = {"classes_before": 6, "classes_after": 5, "can_undo": True}
+    plan = types.EditPlan(
+        way="patch", approximation="A merged class gets a mean.", **fields, **classes
+    )
+    said = " ".join(describe_plan(plan))
+    assert "rows of its classifier change" in said
+    assert "Approximate: A merged class gets a mean." in said
+    exact = types.EditPlan(way="rename", approximation=None, **fields, **classes)
+    assert "Approximate" not in " ".join(describe_plan(exact))

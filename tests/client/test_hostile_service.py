@@ -33,8 +33,8 @@ COMMANDS = (
     "tasks continue birds 1", "tasks discard birds 1", "tasks relearn birds 1 --detach",
     "tasks delete-data birds 1 --yes", "jobs list", "jobs show job_1", "jobs watch job_1 --timeout "
         "0.02",
-    "jobs logs job_1", "jobs logs job_1 "
-        "-f", "jobs cancel job_1", "jobs pause job_1", "jobs resume job_1",
+    "jobs logs job_1", "jobs logs job_1 -f", "jobs trials job_1", "jobs choose job_1 1",
+    "jobs cancel job_1", "jobs pause job_1", "jobs resume job_1",
     "jobs retry job_1 --detach", "versions list birds", "versions show birds 1", "versions note "
         "birds 1 fine",
     "versions diff birds 1 1", "compare birds 1 1", "compare birds 1 1 --images "
@@ -68,7 +68,7 @@ BODILESS = re.compile(
 WITHOUT_A_SERVICE = {"logout", "completion"}
 ENDLESS_BYTES = 16 * MIB
 """Bytes that a client may take of an endless answer, those in buffers of the system included."""
-SHARE = 5
+SHARE = 10
 """Every run gives each hostile answer to one of so many commands; the campaign gives all to all."""
 FILES = {
     "batch.zip",
@@ -217,7 +217,7 @@ def test_every_command_ends_with_0_where_the_service_is_honest(
 
 def test_every_command_meets_many_hostile_answers_in_every_run() -> None:
     met = [command for name in HOSTILE for _, command in choose_commands(name, SHARE)]
-    assert {command for command in COMMANDS if met.count(command) >= 12} == set(COMMANDS)
+    assert {command for command in COMMANDS if met.count(command) >= 7} == set(COMMANDS)
     assert min(len(choose_commands(name, SHARE)) for name in HOSTILE) >= len(COMMANDS) // SHARE
 
 

@@ -59,13 +59,13 @@ def model(running: service.Service) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("as_zip", [False, True])
 @pytest.mark.parametrize(
-    ("folders", "option", "classes"),
+    ("as_zip", "folders", "option", "classes"),
     [
-        (("images",), "one_class=true", {"images": 4}),
-        (("train", "test"), "layout=folders", {"train": 4, "test": 4}),
+        (True, ("images",), "one_class=true", {"images": 4}),
+        (False, ("train", "test"), "layout=folders", {"train": 4, "test": 4}),
         (
+            False,
             ("cat/indoor", "cat/outdoor", "dog/indoor"),
             "classes=level:2",
             {"indoor": 8, "outdoor": 4},

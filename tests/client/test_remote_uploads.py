@@ -90,6 +90,7 @@ def test_a_command_sends_a_bucket_and_says_what_changed_under_way(
     ]
 
 
+@pytest.mark.campaign  # tests/core/ingest/test_zip_names.py shows it
 @pytest.mark.slow
 def test_the_encoding_of_names_in_a_zip_goes_with_a_command(
     running: service.Service,

@@ -132,7 +132,14 @@ says so beforehand.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", GIVEN_UP)
+@pytest.mark.parametrize(
+    "what",
+    [
+        # tests/core/tasks/test_repeats.py shows the others
+        pytest.param(what, marks=() if what == "rolled back" else pytest.mark.campaign)
+        for what in GIVEN_UP
+    ],
+)
 def test_a_batch_is_learned_where_its_task_was_given_up(
     what: str, capsys: Said, client: Perennial, archives: list[bytes], week: Path
 ) -> None:
@@ -154,6 +161,7 @@ def test_a_batch_is_learned_where_its_task_was_given_up(
         assert f"task 3 {right:.3f}" in capsys.readouterr().out
 
 
+@pytest.mark.campaign  # tests/core/tasks/test_repeats.py shows it
 @pytest.mark.slow
 def test_a_held_batch_that_is_promoted_counts_as_learned(
     capsys: Said, client: Perennial, contrary: Path

@@ -6,9 +6,10 @@ meet. A file that starts another service says why in its fixture.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import hub_server
 import pytest
@@ -17,6 +18,8 @@ from tests.e2e import extended_sources, guarded_site
 from tests.e2e.holder import Holder
 from tests.rest import Rest
 from tools import service
+
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="session")
@@ -98,11 +101,41 @@ def client(admin: Rest, request: pytest.FixtureRequest) -> Rest:
     return Rest(str(admin.http.base_url), made["secret"])
 
 
-@pytest.fixture(scope="session")
-def large_site(tmp_path_factory: pytest.TempPathFactory, s3: Any) -> Iterator[guarded_site.Site]:
+class _Shared:
+    """Services that the tests of few files share; each ends after its last test, since an idle one
+    looks for work all the time.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[ExitStack, Any]] = {}
+
+    def open(self, name: str, start: Callable[[], AbstractContextManager[T]]) -> T:
+        """Return the service of a fixture; start it where it does not run."""
+        if name not in self._open:
+            stack = ExitStack()
+            self._open[name] = stack, stack.enter_context(start())
+        found: T = self._open[name][1]
+        return found
+
+    def close_unused(self, needed: Collection[str]) -> None:
+        """End the services of other fixtures than these."""
+        for name in self._open.keys() - needed:
+            self._open.pop(name)[0].close()
+
+
+_SHARED = _Shared()
+
+
+@pytest.hookimpl(trylast=True)  # after the fixtures of the test
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    _SHARED.close_unused(getattr(nextitem, "fixturenames", ()))
+
+
+@pytest.fixture(scope="module")
+def large_site(tmp_path_factory: pytest.TempPathFactory, s3: Any) -> guarded_site.Site:
     """The service in its large size, with passwords that no other text contains."""
-    with guarded_site.running(tmp_path_factory.mktemp("large"), s3) as found:
-        yield found
+    folder = tmp_path_factory.mktemp("large")
+    return _SHARED.open("large_site", lambda: guarded_site.running(folder, s3))
 
 
 @pytest.fixture(scope="session")
@@ -113,10 +146,12 @@ def extended_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def extended(extended_code: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rest]:
+@pytest.fixture(scope="module")
+def extended(extended_code: Path, tmp_path_factory: pytest.TempPathFactory) -> Rest:
     """A client of a service of its own, which runs that copy."""
     settings = {"PERENNIAL_THREADS": "1", "PYTHONPATH": str(extended_code)}
     data = tmp_path_factory.mktemp("service")
-    with service.run_service(data, settings, code=extended_code) as found:
-        yield Rest(found.url, found.key)
+    found = _SHARED.open(
+        "extended", lambda: service.run_service(data, settings, code=extended_code)
+    )
+    return Rest(found.url, found.key)

@@ -127,7 +127,8 @@ def test_version_one_is_the_classifier_that_came(
     model = adopt(client, "whole", weights)
     assert model["aliases"] == {"latest": 1, "production": 1}
     assert model["base"] == "adopted" and model["recipe"]["depth"] == 1
-    assert model["recipe"]["method"] == {"name": "lwf", "lambda_o": 1.5}
+    method = model["recipe"]["method"]
+    assert (method["name"], method["lambda_o"]) == ("lwf", 1.5)
     pictures = [pixels for label in OLD for pixels in draw(label, 25, 3)]
     with torch.inference_mode():
         x = prepare(torch.from_numpy(np.stack(pictures)))
@@ -184,7 +185,7 @@ def test_a_sweep_leaves_images_that_are_only_counted_until_they_are_measured(
     process.resume()
     assert client.wait(sent.json()["job"]["id"]).state == "succeeded"
     assert client.get(path)["accuracy_now"] is not None
-    with pytest.raises(APIError, match=r"only their counts|not kept|deleted"):
+    with pytest.raises(APIError, match="keeps counts"):
         client.get(f"{path}/images?split=held_out")
 
 

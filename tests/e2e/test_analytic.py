@@ -39,6 +39,7 @@ def test_a_version_stores_the_sums_of_its_own_task_alone(client: Rest, stream: s
     assert shared == {"backbone.1", "projection"}
 
 
+@pytest.mark.campaign  # tests/core/learning/methods/test_analytic.py shows that sums are added once
 def test_a_batch_that_is_learned_again_after_a_rollback_adds_its_sums_once(client: Rest) -> None:
     small.create(client, "again", ANALYTIC, architecture=ARCHITECTURE)
     learn(client, "again", *WEEKS[:2])
@@ -53,6 +54,7 @@ def test_a_batch_that_is_learned_again_after_a_rollback_adds_its_sums_once(clien
     assert classifier(3) == classifier(2)
 
 
+@pytest.mark.campaign  # test_features_of_erased_tasks_judge_no_head_and_their_sums_stay shows it
 def test_features_go_with_the_data_of_their_task_and_learning_goes_on(client: Rest) -> None:
     small.create(client, "gone", ANALYTIC, architecture=ARCHITECTURE)
     learn(client, "gone", *WEEKS[:2])

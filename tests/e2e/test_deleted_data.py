@@ -37,7 +37,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "replay": {"name": "der++", "buffer": 60},
     "exemplars": {"name": "icarl", "exemplars": 60},
 }
-PER_CLASS = 12
+PER_CLASS = 8
 
 
 def images(model: str, task: int) -> list[np.ndarray]:

@@ -35,8 +35,8 @@ EACH = pytest.mark.parametrize(
     "scenario",
     [*(pytest.param(name, marks=pytest.mark.campaign) for name in ("data", "task")), "class"],
 )
-"""All scenarios are tried in `tests/core/learning/methods/test_dlcft.py`, a head per task over HTTP
-with a gate below.
+"""All scenarios are tried in `tests/core/learning/methods/test_dlcft.py`; in the campaign over HTTP
+too.
 """
 
 
@@ -208,6 +208,7 @@ def test_the_service_and_the_unpacked_download_answer_alike(
     assert torch.allclose(theirs, ours, atol=1e-5)
 
 
+@pytest.mark.campaign  # tests/core/lineage/test_gate.py shows it
 def test_a_gate_without_any_predicted_rise_holds_the_second_version(client, base: str) -> None:
     quadratic = {**METHOD, "gradient": "none"}  # never below zero
     create(client, "gated", "task", base, quadratic, gate={"max_predicted_loss_rise": 0})

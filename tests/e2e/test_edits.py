@@ -316,6 +316,16 @@ def test_older_versions_lose_what_they_hold_of_removed_images_on_request(
     learn(client, model, WEEKS[2])
 
 
+def test_a_later_task_is_edited_after_an_edit_that_learned_it_again(client: Rest) -> None:
+    model = begin(client, METHODS["er"], weeks=2)
+    first = edit(client, model, [{"relabel": {"task": 1, "image": 0, "label": "1"}}])
+    second = edit(client, model, [{"relabel": {"task": 2, "image": 0, "label": "3"}}])
+    # No version has the edited task 1 alone, so it is learned again as well.
+    assert (first["way"], second["way"]) == ("relearn", "relearn")
+    other = send_corrected(client, model, METHODS["er"])
+    assert describe(client, model) == describe(client, other)
+
+
 def test_a_repeated_removal_is_done_once_and_a_later_one_needs_its_version(client: Rest) -> None:
     model = begin(client, METHODS["auto"], weeks=1)
     path = f"/v1/models/{model}/edits"

@@ -83,6 +83,7 @@ def test_a_version_that_learned_too_little_is_mended_by_the_first_request(client
     assert after > before + 0.05
 
 
+@pytest.mark.campaign  # tests/core/models/test_held_actions.py has the order
 def test_the_command_line_prints_it_first(client: Rest) -> None:
     make_model(client, "first-said", recipe=FORGETS)
     job = small.learn(client, "first-said", *small.WEEKS[:2])[-1]

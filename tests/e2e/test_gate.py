@@ -114,6 +114,7 @@ def test_a_rate_that_wrecks_the_features_is_held_and_the_last_good_version_named
     assert '"base": {"model": "wrecked", "version": 2}' in warning
 
 
+@pytest.mark.campaign  # tests/core/lineage/test_checks.py shows it
 def test_what_ten_images_of_a_new_class_showed_is_not_measured_in_words(client: Rest) -> None:
     create(client, "unmeasured", recipe={"method": {"name": "analytic", "projection": 50}})
     images = [small.take_first_image(small.WEEKS[2], "4")] * 10

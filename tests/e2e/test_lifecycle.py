@@ -263,6 +263,7 @@ def test_a_held_task_is_retried_with_another_recipe_before_the_batch_that_waits(
     assert shop.see("/versions/2")["status"] == "held"
 
 
+@pytest.mark.campaign  # tests/core/lineage/test_decisions.py shows it
 @pytest.mark.parametrize(
     ("verb", "standing"),
     [pytest.param("discard", "discarded", marks=pytest.mark.campaign), ("continue", "skipped")],
@@ -300,6 +301,7 @@ def test_a_model_may_go_on_without_held_tasks_by_itself_and_says_so(model) -> No
 # 3. After a rollback production stays where it was put
 
 
+@pytest.mark.campaign  # tests/core/lineage/test_decisions.py shows it
 def test_after_a_rollback_later_batches_build_on_each_other_until_production_is_told_to_follow(
     model,
 ) -> None:
@@ -427,6 +429,7 @@ def test_a_rejected_batch_stops_the_line_where_the_model_says_so_until_it_is_set
     assert (shop.end(waits)["outcome"], shop.tasks_of("production")) == ("published", [1, 3])
 
 
+@pytest.mark.campaign  # tests/core/lineage/test_decisions.py shows it
 def test_by_default_a_rejected_batch_does_not_stop_the_line_and_is_named(model) -> None:
     shop = model()
     shop.learn(1, archive=SPOILED)

@@ -122,6 +122,7 @@ def test_a_weak_combination_is_accepted_with_the_reason(learned: Learned) -> Non
     assert not any("weak" in text for text in warned["er"])
 
 
+@pytest.mark.campaign  # tests/core/learning/methods/replay/test_replay.py shows it
 def test_a_new_method_takes_over_the_buffer_of_the_old_one(client: Rest) -> None:
     small.create(client, "handover", {"name": "er", "buffer": 30})
     learn(client, "handover", 1)

@@ -146,6 +146,7 @@ def test_a_failure_is_in_the_models_attention_with_the_request_that_tries_again(
     assert client.get("/v1/models/unlucky")["attention"] == []
 
 
+@pytest.mark.campaign  # tests/core/execution/test_fetch.py shows what to copy where
 def test_a_file_that_a_person_put_there_is_taken_where_the_hub_has_nothing(
     hub: Hub, client: Rest, running: service.Service
 ) -> None:

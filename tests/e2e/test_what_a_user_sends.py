@@ -116,6 +116,7 @@ def test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked
     )
 
 
+@pytest.mark.campaign  # tests/core/statistics/test_matrix.py shows it
 def test_what_is_not_measured_is_listed_and_figures_outlive_a_deletion(client: Rest) -> None:
     model = made(client, "measures")
     learned(client, model, packed(some("zero", 0), some("one", 1)))

@@ -189,6 +189,7 @@ def download_through_cuts(running: Site, folder: Path, width: int, most: int = F
     return f"{cuts} cuts, {len(seen.ranges)} requests, {came / wanted.bytes:.3f} × its bytes came"
 
 
+@pytest.mark.campaign  # tests/client/test_transfer.py cuts a smaller one twenty times
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_pauses")
 def test_a_version_comes_through_four_cuts(running: Site, tmp_path: Path) -> None:

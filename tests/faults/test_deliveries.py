@@ -33,6 +33,7 @@ def until_delivered(shared: Backend, hook: Any) -> None:
     shared.until(lambda: webhooks.read_webhook(shared.db, shared.actor, hook["id"])["pending"] == 0)
 
 
+@pytest.mark.campaign  # the next test kills a worker around a delivery
 def test_a_worker_killed_after_the_publish_and_before_any_delivery_leaves_them_to_the_next(
     shared: Backend, receiver: Receiver, batches: list[bytes]
 ) -> None:

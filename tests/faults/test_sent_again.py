@@ -110,6 +110,7 @@ def test_a_batch_that_is_sent_again_is_one_task(
     check_learned_once(story, sent)
 
 
+@pytest.mark.campaign  # the next test sends it eight times at once
 def test_two_machines_at_once_send_one_task(story: Story, sent: Sent) -> None:
     with story.idle():
         both = [

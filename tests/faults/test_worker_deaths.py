@@ -197,6 +197,7 @@ def test_a_job_that_outgrows_its_bound_fails_with_a_sentence_and_the_worker_goes
         retries.retry_job(shared.db, shared.catalogue, shared.actor, job, None, limits)
 
 
+@pytest.mark.campaign  # tests/core/execution/test_added_kind.py shows it
 def test_a_job_that_runs_longer_than_jobs_may_fails_with_a_sentence(
     shared: Backend, batches: list[bytes]
 ) -> None:

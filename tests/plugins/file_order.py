@@ -8,6 +8,9 @@ import pytest
 TESTS = Path(__file__).parents[1]
 LONGEST_FIRST = (
     "e2e/test_large_size.py",
+    "e2e/test_large_canary.py",
+    "e2e/test_additions.py",
+    "e2e/test_another_problem.py",
     "core/learning/test_conformance.py",
     "ui/test_pages.py",
     "client/test_command_line.py",
@@ -25,7 +28,8 @@ LONGEST_FIRST = (
 )
 """One file of each group of `SHARED`, and other files of 15 seconds and more: a long group or file
 that starts last keeps one process busy while the others have finished. The table of durations at
-the end of a run names them.
+the end of a run names them. Files of a group that share a service stand side by side: it ends after
+the last of them.
 """
 SHARED = (
     ("tests/client/test_",),

@@ -66,7 +66,7 @@ def keeps_serving(target: Target, attack: Callable[[int], None]) -> None:
     "attack",
     [
         strangers.floods,
-        partial(strangers.requests_at_once, seconds=1.0),
+        pytest.param(partial(strangers.requests_at_once, seconds=1.0), marks=pytest.mark.campaign),
         partial(strangers.half_open, seconds=2.0),
     ],
     ids=["floods", "requests_at_once", "half_open"],

@@ -19,7 +19,7 @@ EXPECTED = {"weight": {"dtype": "F32", "shape": [1]}}
 
 
 COSTLY = {
-    "labels.csv a million lines": [pytest.mark.slow],
+    "labels.csv a million lines": [pytest.mark.campaign],
     "TIFF of 65,536 tiles that are one JPEG of 88 scans": [pytest.mark.campaign],
 }
 """Cases of seconds."""

@@ -51,7 +51,7 @@ def test_a_neighbour_is_answered_through_an_attack(found: Site, name: str) -> No
     assert answers.statuses == [200] * 6, dict(found.told)
 
 
-@pytest.mark.parametrize("name", ["large", "arrays"])
+@pytest.mark.parametrize("name", ["large", pytest.param("arrays", marks=pytest.mark.campaign)])
 def test_a_neighbour_waits_for_a_small_part_of_a_request_and_not_for_its_end(
     found: Site, name: str
 ) -> None:

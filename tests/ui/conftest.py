@@ -40,6 +40,8 @@ BATCHES = [(name, few(batch, test=10, train=12)) for name, batch in digits.build
 images: accuracies are whole percents."""
 HOSTILE = "<img src=x onerror=alert(1)>"
 """A name that somebody chose."""
+CONTRAST = ["color-contrast", "link-in-text-block"]
+"""The rules of axe that depend on colours."""
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 
 

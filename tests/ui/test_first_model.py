@@ -76,6 +76,7 @@ def test_a_dropped_folder_is_learned_and_its_result_shown(
     expect(page.locator("input[type=file]")).to_be_visible()
 
 
+@pytest.mark.campaign  # a dropped folder is learned in the same way
 def test_a_chosen_folder_is_learned(open_first: OpenFirst, tmp_path: Path) -> None:
     page = open_first().page
     unpack(BATCHES[0][1], tmp_path / "digits")

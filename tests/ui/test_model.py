@@ -35,6 +35,7 @@ def test_without_javascript_a_model_is_deleted_by_typing_its_name(
     assert left.data.name == "un.wanted"
 
 
+@pytest.mark.campaign  # tests/api/pages/test_forms.py shows it
 def test_a_model_whose_name_is_mistyped_stays(
     site: Site, open_page: OpenPage, unwanted: str
 ) -> None:

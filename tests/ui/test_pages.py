@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from playwright.sync_api import Route, expect
 
-from tests.ui.conftest import BATCHES, HOSTILE, OpenPage, Site, Watched, find_pages
+from tests.ui.conftest import (
+    BATCHES,
+    CONTRAST,
+    HOSTILE,
+    OpenPage,
+    Site,
+    Watched,
+    find_pages,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -23,8 +31,6 @@ STATES = (
 )
 IN_CAMPAIGN = ("a cell", "two versions without a common task", "no model of that name")
 """States of which those above show all that can be wrong."""
-CONTRAST = ["color-contrast", "link-in-text-block"]
-"""The rules that depend on colours."""
 
 
 @pytest.mark.parametrize(

@@ -255,6 +255,7 @@ def test_a_dropped_folder_is_packed_and_uploaded_as_one_batch(
     assert watched.faults() == []
 
 
+@pytest.mark.campaign  # a dropped folder is uploaded in the same way
 def test_a_dropped_zip_is_uploaded(open_page: OpenPage, bare: str, tmp_path: Path) -> None:
     file = tmp_path / "week-31.zip"
     file.write_bytes(BATCHES[0][1])

@@ -126,7 +126,10 @@ def test_the_page_of_the_how_to_is_answered_from_an_origin_that_is_allowed(
         assert several == [200, "page-7"]
 
 
-@pytest.mark.parametrize("origin", ["another port", "localhost", "a sandboxed frame"])
+@pytest.mark.parametrize(
+    "origin",
+    ["another port", pytest.param("localhost", marks=pytest.mark.campaign), "a sandboxed frame"],
+)
 def test_a_page_of_another_origin_cannot_ask(
     site: Site, browser: Browser, key: str, origin: str
 ) -> None:

@@ -10,7 +10,11 @@ from core.contract.recipe import Recipe
 from core.database.kinds import Kind
 from core.database.session import Database
 from core.database.tables import Edit, Job, Model, Part, Result, Task, Version
-from core.edits.accept import read_feature_parts, read_taught_tasks
+from core.edits.accept import (
+    find_relearn_start,
+    read_feature_parts,
+    read_taught_tasks,
+)
 from core.edits.checks import Changes, check_operations
 from core.edits.operations import Operation
 from core.edits.rewrite import describe_parts
@@ -101,8 +105,8 @@ def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
             found = read_feature_parts(session, model, head, taught)
             features = {name: each.part for name, each in found.items()}
         else:
-            again = taught[taught.index(edit.tasks[0]) :]
-            start, features = _find_start(session, model, head, again[0]), {}
+            start, features = find_relearn_start(session, model, head, edit.tasks[0]), {}
+            again = taught[len(list_taught_tasks(start.manifest)) :]
             for number in again:
                 task = tasks[number]
                 if task.train_deleted_at is not None or task.data_deleted_at is not None:
@@ -167,22 +171,6 @@ def _count_held_out(session: Session, head: Version) -> dict[int, dict[str, int]
         task: {name: total for name, (_, total) in per_class.items()}
         for task, per_class in session.execute(query)
     }
-
-
-def _find_start(session: Session, model: Model, head: Version, first: int) -> Version:
-    """Return the nearest ancestor of the head that was not taught the task `first`."""
-    version = head
-    while first in list_taught_tasks(version.manifest):
-        parent = lineage.find_numbered_version(session, model, version.parent or 0)
-        assert parent is not None, "version 0 was taught nothing"
-        version = parent
-    taught = list_taught_tasks(head.manifest)
-    if list_taught_tasks(version.manifest) != taught[: taught.index(first)]:
-        raise Invalid(
-            f"Task {first} was learned again on a later version, so the tasks after it cannot be "
-            f"learned again in their order."
-        )
-    return version
 
 
 def _read_recipes(

@@ -349,6 +349,7 @@ def test_the_worst_tasks_have_a_column_and_all_in_order_on_request() -> None:
         "rows": [{"version": many, "task": many, "parent": many - 1, "status": "published"}],
         "columns": columns,
         "accuracy_matrix": [[1 - n / 100 for n in range(1, many + 1)]],
+        "marks": [],
         "summary": {"per_task": per_task},
     }
     made = heat.build_heat_map(found, production=many, left=set(), first=None)  # type: ignore[arg-type]
@@ -362,3 +363,16 @@ def test_the_worst_tasks_have_a_column_and_all_in_order_on_request() -> None:
         part = heat.build_heat_map(found, production=many, left=set(), first=first)  # type: ignore[arg-type]
         assert (part.columns[0]["task"], part.columns[-1]["task"]) == shown
         assert (part.earlier, part.later) == (earlier, later)
+
+
+def test_a_cell_whose_labels_were_edited_says_so() -> None:
+    found = {
+        "rows": [{"version": n, "task": n, "parent": n - 1, "status": "published"} for n in (1, 2)],
+        "columns": [{"task": 1, "name": None, "classes": [], "n": 1}],
+        "accuracy_matrix": [[0.9], [0.8]],
+        "marks": [{"version": 1, "task": 1, "mark": "labels edited", "counted_again": False}],
+        "summary": {"per_task": []},
+    }
+    made = heat.build_heat_map(found, production=2, left=set(), first=None)  # type: ignore[arg-type]
+    newest, oldest = (row.cells[0].mark for row in made.rows)
+    assert made.has_marks and newest == "" and oldest.startswith("labels edited since")

@@ -69,6 +69,7 @@ def test_the_table_has_a_row_per_run_stage_protocol_and_test_set(runner):
         assert float(row["accuracy"]) == int(row["correct"]) / 40
 
 
+@pytest.mark.campaign  # test_unfinished.py shows it of single runs
 def test_a_killed_experiment_goes_on_where_it_was_and_ends_the_same(runner, tmp_path):
     runner.killed_after(REPLAY, results=1)
     before = runner.times()

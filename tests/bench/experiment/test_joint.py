@@ -119,6 +119,7 @@ def test_the_gap_of_joint_to_itself_is_zero(runs, tmp_path):
     )
 
 
+@pytest.mark.campaign  # the tests above have its stages
 @pytest.mark.slow
 def test_at_the_last_stage_alone_it_is_what_it_is_at_the_last_of_all(plan, runs, tmp_path):
     methods = FINETUNE_AND_JOINT + '\n[[methods]]\nname = "at-once"\njoint = "last"\n'

@@ -96,6 +96,9 @@ def test_operations_on_classes_and_images_are_read_together() -> None:
         ([relabel(label="fez")], "data", Invalid, "its classes are fixed"),
         ([{"drop": {"class": "tee"}}], "data", Invalid, "fixed"),
         ([relabel()], "task", Invalid, "one head for each task"),
+        ([{"merge": {"from": ["tee", "cap"], "into": "a"}}], "task", Invalid, "one head"),
+        ([{"merge": {"from": ["tee", "cap"], "into": "tee"}}], "data", Invalid, "fixed"),
+        ([{"drop": {"class": "fez"}}], "class", NotFound, "no class 'fez'"),
     ],
 )
 def test_operations_that_do_not_fit_are_refused_with_the_reason(
@@ -103,6 +106,21 @@ def test_operations_that_do_not_fit_are_refused_with_the_reason(
 ) -> None:
     with pytest.raises(error, match=said.replace("{", r"\{")):
         check(*operations, scenario=scenario)
+
+
+def test_a_task_without_a_class_left_is_dropped_and_sources_are_in_their_order() -> None:
+    found = check(
+        {"merge": {"from": ["tshirt"], "into": "cap"}},
+        {"drop": {"class": "hat"}},
+        {"drop": {"class": "tee"}},
+    )
+    assert found.only_classes and found.list_class_sources(KNOWN) == {"cap": [0, 3]}
+    tasks = {1: task(1, "hat", "tee"), 2: task(2, "hat", "cap")}
+    assert found.drop_empty_tasks(tasks).dropped == {1}
+    renamed = check(
+        {"rename": {"from": "tee", "to": "T"}}, {"merge": {"from": ["cap"], "into": "hat"}}
+    )
+    assert renamed.list_renames(KNOWN) == {"tee": "T"}
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,7 @@ def made(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.campaign  # tests/e2e/test_onnx.py runs it
 @pytest.mark.slow
 def test_the_readmes_code_runs_without_torch_and_prints_what_the_version_says(
     tmp_path: Path, made: Path

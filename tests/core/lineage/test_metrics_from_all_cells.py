@@ -229,6 +229,7 @@ def slowly(
             for n in learned
         ],
         "accuracy_matrix": matrix.build_accuracy_matrix(rows, learned, cells),
+        "marks": [],
         "summary": {
             **matrix.compute_figures(
                 matrix.Stages(rows, cells, version, model.scenario), per_class=per_class

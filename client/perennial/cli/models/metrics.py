@@ -51,7 +51,7 @@ def print_metrics(shell: Shell, model: str, version: str, last: int) -> None:
             if is_free
             else Standing(None, None)
         )
-        marked = {(mark.version, mark.task) for mark in matrix.marks} if is_free else set()
+        marked = {(mark.version, mark.task) for mark in matrix.marks or ()} if is_free else set()
         rows = [
             (
                 where.mark_version(row.version),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from perennial.errors import ConfigError
 from perennial.pack.names import is_image
+from perennial.shapes import convert_to_json
 
 if TYPE_CHECKING:
     from perennial import Perennial
@@ -84,7 +85,8 @@ def read_references(folder: Path, classes: Sequence[str]) -> References:
             f"{folder} has {len(by_class.get(few[0], []))} images of {few[0]}, and a closed form "
             f"needs {LEAST} of each class or more. Add images, or adopt without --reference."
         )
-    held_out, training = {}, {}
+    held_out: dict[str, Path] = {}
+    training: dict[str, Path] = {}
     for name, files in by_class.items():
         for number, file in enumerate(files):
             part = held_out if number % _HELD_OUT_EVERY == 0 else training
@@ -108,7 +110,14 @@ def compare_with_closed_form(client: Perennial, model: str, references: Referenc
     """
     other = f"{model}-references"
     measured = client.submit(model, references.measuring)
-    client.models.create(other, base={"model": model, "version": 1}, recipe={"method": "analytic"})
+    adopted = client.models.retrieve(model)
+    client.models.create(
+        other,
+        architecture=convert_to_json(adopted.architecture),
+        image={"size": adopted.image.size, "channels": adopted.image.channels},
+        base={"model": model, "version": 1},
+        recipe={"method": "analytic"},
+    )
     learned = client.submit(other, references.learning)
     measured.wait()
     learned.wait()

@@ -793,7 +793,7 @@ def test_norms_that_adapt_take_the_mean_statistics_of_the_first_task(with_norms)
     ("scenario", "method"),
     [
         ("data", {"norms": "adapt"}),
-        ("data", {"head_mode": "linear"}),
+        pytest.param("data", {"head_mode": "linear"}, marks=pytest.mark.campaign),
         ("task", {"head_mode": "linear"}),
         ("class", {"keep_task_curvature": "diagonal", "gradient": "objective"}),
     ],

@@ -34,14 +34,19 @@ def test_names_and_shapes_are_torchvisions(name: str) -> None:
     assert on_meta({"name": name}, ImageSpec(224, 3)).ignored == (classifier,)
 
 
-def marked(*names: str) -> list[object]:
-    """As parameters of a test; those with many weights are slow tests."""
-    return [
-        pytest.param(name, marks=() if name == "resnet18" else pytest.mark.slow) for name in names
-    ]
+def marked(*names: str, often: tuple[str, ...] = ()) -> list[object]:
+    """As parameters of a test. Of those with many weights, the campaign runs all but `often`."""
+
+    def marks(name: str) -> object:
+        return pytest.mark.slow if name in often else pytest.mark.campaign
+
+    return [pytest.param(name, marks=() if name == "resnet18" else marks(name)) for name in names]
 
 
-@pytest.mark.parametrize("name", marked("resnet18", "resnet50", "vit_b_32", "convnext_tiny"))
+FAMILIES = ("vit_b_32", "convnext_tiny")
+
+
+@pytest.mark.parametrize("name", marked("resnet18", "resnet50", *FAMILIES, often=FAMILIES))
 def test_features_equal_torchvisions(name: str) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -64,7 +69,7 @@ def moments(state: dict[str, torch.Tensor]) -> dict[str, tuple[float, float]]:
     return {name: (t.mean().item(), t.std(correction=0).item()) for name, t in floats.items()}
 
 
-@pytest.mark.parametrize("name", marked("resnet18", "vit_b_32", "convnext_tiny"))
+@pytest.mark.parametrize("name", marked("resnet18", *FAMILIES))
 def test_first_weights_are_distributed_as_torchvisions(name: str) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

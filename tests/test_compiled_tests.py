@@ -1,0 +1,75 @@
+"""The compiled files of tests are those that pytest reads, and are written once."""
+
+import os
+from pathlib import Path
+
+import pytest
+from _pytest.assertion import rewrite
+
+from tests.plugins import compiled_tests
+from tests.plugins.compiled_tests import compile_test
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "test_one.py"
+    path.write_text("def test_one():\n    assert 1 == 2\n")
+    return path
+
+
+def test_pytest_reads_what_is_compiled(
+    file: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_test(file, pytestconfig)
+    monkeypatch.setattr(rewrite, "_rewrite_test", _fail)
+    hook = rewrite.AssertionRewritingHook(pytestconfig)
+    module = _load(hook, file)
+    with pytest.raises(AssertionError, match="assert 1 == 2"):
+        module.test_one()
+
+
+def _fail(*_: object) -> None:
+    raise AssertionError("it is compiled again")
+
+
+def _load(hook: rewrite.AssertionRewritingHook, path: Path) -> object:
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location("test_one", path, loader=hook)  # type: ignore[arg-type]
+    assert spec is not None
+    module = module_from_spec(spec)
+    hook.exec_module(module)
+    return module
+
+
+def test_a_file_is_compiled_again_only_when_it_has_changed(
+    file: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_test(file, pytestconfig)
+    with monkeypatch.context() as patch:
+        patch.setattr(rewrite, "_rewrite_test", _fail)
+        compile_test(file, pytestconfig)
+    file.write_text("def test_one():\n    assert 3 == 4\n")
+    os.utime(file, (1, 1))
+    compile_test(file, pytestconfig)
+    module = _load(rewrite.AssertionRewritingHook(pytestconfig), file)
+    with pytest.raises(AssertionError, match="assert 3 == 4"):
+        module.test_one()  # type: ignore[attr-defined]
+
+
+def test_each_process_compiles_a_share_of_its_own(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares: list[list[Path]] = []
+    monkeypatch.setattr(compiled_tests, "compile_test", lambda path, _: shares[-1].append(path))
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "3")
+    session = pytest.Session.__new__(pytest.Session)
+    session.config = pytestconfig
+    for number in range(3):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", f"gw{number}")
+        shares.append([])
+        compiled_tests.pytest_sessionstart(session)
+    files = sorted(compiled_tests.TESTS.rglob("test_*.py"))
+    assert sorted(path for share in shares for path in share) == files
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
