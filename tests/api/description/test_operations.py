@@ -11,8 +11,8 @@ from tools.client_types import build_document
 
 VERBS = {
     "append", "begin", "cancel", "check", "choose", "compare", "continue", "create", "delete", "describe", "discard",
-    "download", "finish", "follow", "get", "head", "list", "pause", "predict", "purge", "redeliver", "relearn", "resume", "retry",
-    "revoke", "rollback", "rotate", "set", "stream", "submit", "test", "undo", "update",
+    "download", "finish", "follow", "get", "head", "list", "pause", "predict", "purge", "redeliver", "relearn",
+    "resume", "retry", "revoke", "rollback", "rotate", "set", "stream", "submit", "test", "undo", "update",
 }  # fmt: skip
 
 
