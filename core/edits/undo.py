@@ -98,6 +98,9 @@ def _restore_task(session: Session, model: Model, edit: Edit, before: EditedTask
     query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
     task = session.scalars(query.with_for_update()).one()
     if task.data_deleted_at is not None:
+        # Its images are gone for good; the version before knows its classes by their former names.
+        task.classes, task.n_train = before.classes, before.n_train
+        task.n_held_out = before.n_held_out
         return
     kept = set(
         session.scalars(
