@@ -3,15 +3,14 @@ import { list as listFiles, pack, takeDrops } from "./folder.js";
 
 const form = document.getElementById("submit");
 const input = document.getElementById("file");
+const folder = document.getElementById("folder");
 const drop = document.getElementById("drop");
 const list = document.getElementById("files");
 const go = document.getElementById("go");
 const at = form.dataset;
 const PIECE = 64 << 20; // bytes of one request
 const batches = [];
-let asking = null;
-let due = 0;
-let sending = false;
+let asking = null, due = 0, sending = false;
 
 function made(tag, className, text) {
   const one = document.createElement(tag);
@@ -270,9 +269,7 @@ async function send() {
   }
 }
 
-function hidePlain() {
-  for (const one of form.querySelectorAll(".plain")) one.hidden = true;
-}
+const hidePlain = () => form.querySelectorAll(".plain").forEach((one) => (one.hidden = true));
 
 hidePlain();
 for (const one of form.querySelectorAll("[data-needs-script]")) one.hidden = false;
@@ -283,6 +280,10 @@ input.addEventListener("change", () => {
   addAll(input.files);
   input.value = "";
 });
+folder.addEventListener("change", () => {
+  const files = [...folder.files].map((file) => [file.webkitRelativePath, file]);
+  if (files.length) addAll([pack(files, files[0][0].split("/")[0])]);
+});
 takeDrops(drop, async (entries) => {
   const listed = await Promise.all(entries.map((one) => listFiles(one)));
   addAll(listed.map((files, i) => (entries[i].isFile ? files[0][1] : pack(files, entries[i].name))));
@@ -292,7 +293,7 @@ form.addEventListener("submit", (event) => {
   if (!go.disabled) send();
 });
 form.addEventListener("input", (event) => {
-  if (event.target === input || list.contains(event.target)) return;
+  if (event.target === input || event.target === folder || list.contains(event.target)) return;
   if (event.target.name === "choice") choose();
   else planSoon();
 });

@@ -1,6 +1,8 @@
 """Detection of a body's container by its first bytes, compared with the declared type."""
 
 from core.errors import ArchiveInvalid, UnsupportedType
+from core.ingest.image_file.kinds import kind_of
+from core.ingest.image_file.unreadable import Unreadable
 from core.ingest.names import quote_name
 from core.ingest.reader import Reader
 from core.ingest.readers.registry import READERS, UPLOAD_TYPES
@@ -28,6 +30,11 @@ def detect_format(first_bytes: bytes, declared: str | None) -> str:
         raise ArchiveInvalid("The body is empty; send an archive of images.")
     reader = _find_reader(first_bytes)
     if reader is None:
+        if _is_picture(first_bytes):
+            raise UnsupportedType(
+                "This is a single picture. Put the pictures of each class into a folder of its "
+                "own, and send the folder that holds these folders, or a zip of it."
+            )
         kind = foreign.find_foreign_kind(first=first_bytes)
         description = (
             f"those of {kind.description}. {kind.advice}"
@@ -44,6 +51,13 @@ def detect_format(first_bytes: bytes, declared: str | None) -> str:
     raise UnsupportedType(
         f"The declared type is {media} but the first bytes are those of a {reader.name}."
     )
+
+
+def _is_picture(first_bytes: bytes) -> bool:
+    try:
+        return bool(kind_of(first_bytes))
+    except Unreadable:
+        return False
 
 
 def _find_reader(first: bytes) -> Reader | None:

@@ -171,8 +171,9 @@ class Http:
         except httpx2.RequestError as error:
             raise self._build_error(error) from error
         raise NoKey(
-            f"There is no key for {self.url}: run `perennial login`, or set PERENNIAL_API_KEY, or "
-            f"say api_key=…."
+            f"There is no key for {self.url}. Go to the folder in which `perennial serve` was "
+            f"started, where its key is read from perennial-data/admin-key. Or run `perennial "
+            f"login`, set PERENNIAL_API_KEY, or say api_key=…."
         )
 
     def _send_once(self, ask: Ask, headers: Mapping[str, str]) -> Answer:

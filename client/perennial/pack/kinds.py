@@ -190,7 +190,8 @@ def _describe_folder(folder: Path, names: list[str]) -> str:
         return f"{quote_name(first)} in it is {kind.description}. {advice}"
     endings = Counter(Path(name).suffix.lower() or "no ending" for name in names)
     hint = (
-        f"; images need class folders, a {CSV_NAME} or a {METADATA[0]}"
+        f"; images need class folders, a {CSV_NAME} or a {METADATA[0]}. If the folder is one class, "
+        f"send the folder that it lies in"
         if any(map(is_image, names))
         else ""
     )

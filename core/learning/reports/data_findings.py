@@ -195,13 +195,13 @@ def _find_misread_classes(data: DataReport) -> Finding | None:
         return None
     first = confident[0]
     each = [
-        f"{one['surely']:,} of {one['of']:,} images of {one['label']} {one['said']}"
+        f"{one['surely']:,} of {one['of']:,} images of “{one['label']}” for “{one['said']}”"
         for one in confident[:5]
     ]
     more = "" if len(confident) <= 5 else f", and {len(confident) - 5} more classes by others"
     text = (
-        f"Version {first['version']} would have called {', '.join(each)}{more}, surely (with a "
-        f"probability of at least {first['least']:.3g}): it does not know these classes yet."
+        f"Version {first['version']} takes {', '.join(each)}{more}, surely (with a probability of "
+        f"at least {first['least']:.3g}): it does not know these classes yet."
     )
     return {"kind": "would_say", "holds": False, "text": text}
 
