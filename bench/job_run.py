@@ -17,7 +17,7 @@ def run_job(
     control: Control | None = None,
     hook: job.EvaluationHook | None = None,
 ) -> None:
-    """Learn the task of a specification as `complete_spec` completes it.
+    """Learn the task of a job specification after `complete_spec` has completed it.
 
     Raises:
         Exception: as `core.learning.training.job.learn_task`.
@@ -26,9 +26,7 @@ def run_job(
 
 
 def complete_spec(spec: Mapping[str, Any]) -> JobSpec:
-    """A specification whose manifests and history may be as short, or as long, as the benchmark has
-    them.
-    """
+    """Return a job specification with the omitted fields of its manifests and history filled in."""
     model = {name: spec[name] for name in ("architecture", "image", "scenario")}
     versions = {
         name: {

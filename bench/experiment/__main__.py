@@ -24,7 +24,9 @@ PLANS = Path(__file__).parent / "plans"
 
 
 def main() -> int:
-    """The exit status: 0, or 1 when runs failed. Raises PlanError for a plan that cannot be run."""
+    """Run an experiment and return the exit status: 0, or 1 if runs failed. Raises PlanError for a
+    plan that cannot be run.
+    """
     parser = argparse.ArgumentParser(prog="bench.experiment", description=__doc__.splitlines()[0])
     parser.add_argument("plan", help="a TOML file, or a name in bench/experiment/plans")
     parser.add_argument(

@@ -21,7 +21,9 @@ from bench.experiment.tidy import render_accuracies, render_results
 
 
 def conduct_plan(plan: Plan, data: Path, out: Path, jobs: int, device: str) -> int:
-    """Carry out a plan; return 1 when runs failed, else 0. Raises PlanError before the first run."""
+    """Carry out an experiment plan; return 1 if runs failed, else 0. Raises PlanError before the
+    first run.
+    """
     # Counted without touching CUDA, which a process that forks must not.
     if device == "cuda" and not torch.cuda.device_count():
         raise PlanError("--device cuda: there is no CUDA device here")
@@ -38,8 +40,8 @@ def conduct_plan(plan: Plan, data: Path, out: Path, jobs: int, device: str) -> i
 
 
 def learn_all(bases: Sequence[BaseRun], runs: Sequence[Run], store: Store, jobs: int) -> None:
-    """The runs without a result. Those that were killed or had too little memory come again, half as many at
-    once.
+    """Do all runs that have no result yet. Runs that were killed or ran out of memory are repeated,
+    half as many at once.
     """
     while True:
         run_in_children(_base_work(bases, store), jobs)
@@ -52,7 +54,7 @@ def learn_all(bases: Sequence[BaseRun], runs: Sequence[Run], store: Store, jobs:
 
 @contextlib.contextmanager
 def _wait_until_alone(out: Path) -> Iterator[None]:
-    """Waits for another process that works in `out`, or for children of one that was killed."""
+    """Wait for another process that works in `out`, or for children of one that was killed."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / "lock").open("w") as lock:
         try:
@@ -64,8 +66,8 @@ def _wait_until_alone(out: Path) -> Iterator[None]:
 
 
 def write_report(plan: Plan, runs: Sequence[Run], bases: Sequence[BaseRun], store: Store) -> int:
-    """Write tables, summary.md and figures/ from the results there are; the number of
-    failed runs.
+    """Write tables, summary.md and figures from the results so far, and return the number of failed
+    runs.
     """
     outcomes, failed = collect_outcomes(runs, store)
     (store.out / "results.csv").write_text(render_results(runs, outcomes, failed))
@@ -138,7 +140,7 @@ class Progress:
         )
 
     def ended(self, run: Run) -> None:
-        """Print how a run ended."""
+        """Print how a run ended, and the estimated time that is left."""
         self._left.pop(run.key, None)
         self._note(run)
         record = self._store.record(run.key)

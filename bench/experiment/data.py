@@ -46,7 +46,7 @@ class Source:
 
     @property
     def digest(self) -> str:
-        """Names its content and how it was decoded."""
+        """Digest of the data's content and of how it was decoded."""
         return self.folder.name
 
 
@@ -60,14 +60,16 @@ class Files:
         self._sources: dict[tuple[str, int, int], Source] = {}
 
     def source(self, images: Images) -> Source:
-        """The source decoded. Raises PlanError when there is none, or it is not what it seems."""
+        """Return the decoded data set. Raises PlanError if its files are missing or of another
+        kind.
+        """
         key = (images.path, images.size, images.channels)
         if key not in self._sources:
             self._sources[key] = self._decoded(images)
         return self._sources[key]
 
     def form(self, images: Images) -> dict[str, int]:
-        """Size and channels of what `file` makes."""
+        """Return the size and the channels of the images that `file` writes."""
         pixels, _ = open_dataset(self.source(images).folder / "train.safetensors")
         return {"size": pixels.shape[1] + 2 * images.pad, "channels": pixels.shape[3]}
 
@@ -78,7 +80,8 @@ class Files:
         part: str,
         split: tuple[int, int, int] | None = None,
     ) -> Path:
-        """A dataset of `classes` (numbers in the source); labels index them in the order given.
+        """Write a dataset of `classes` (numbers in the source), whose labels index them in the
+        given order, and return its path.
 
         split: (i, n, order): the i-th of n near-equal shares of each class's images, which are
         shuffled by `order`.
@@ -109,7 +112,7 @@ class Files:
         return path
 
     def _digits(self, path: str) -> Path:
-        """The folder of scikit-learn's digits, written when it is first needed."""
+        """Return the folder with scikit-learn's digits, which is written when it is first needed."""
         folder = self._cache / Path(path).name
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=_make_folder(folder.parent)) as scratch:
@@ -180,7 +183,7 @@ def _read_idx(files: list[Path], out: Path) -> list[str]:
 
 
 def read_idx(path: Path) -> npt.NDArray[Any]:
-    """The array in an idx file, gzipped or not. Raises ValueError when it is not one."""
+    """Return the array in an idx file, gzipped or not. Raises ValueError for any other file."""
     raw = path.read_bytes()
     raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES:
@@ -206,7 +209,7 @@ def _pack_files(folder: Path, files: list[Path], path: Path) -> Path:
 
 
 def _read_archives(archives: list[Path], images: Images, scratch: Path, out: Path) -> list[str]:
-    """Both parts from all archives, whose classes follow each other; the names of the classes."""
+    """Read both parts of all archives, whose classes follow each other, and return the class names."""
     names: list[str] = []
     blocks: dict[str, list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]] = {
         part: [] for part in PARTS
@@ -242,8 +245,9 @@ def _sample_rows(rows: npt.NDArray[np.int64], limit: int | None) -> npt.NDArray[
 
 
 def _draw_share(rows: npt.NDArray[np.int64], i: int, n: int, order: int) -> npt.NDArray[np.int64]:
-    """The i-th of n shares of the rows, shuffled by a fixed seed for each order. PlanError: none is
-    left for it."""
+    """Return the i-th of n shares of the rows, shuffled by a fixed seed for each order. Raises
+    PlanError for an empty share.
+    """
     shuffled = np.random.default_rng([order, len(rows)]).permutation(rows)
     found = np.sort(np.array_split(shuffled, n)[i])
     if not len(found):

@@ -58,35 +58,39 @@ class DepthStudy:
 
     @property
     def compares(self) -> bool:
-        """Whether any method has results at several depths."""
+        """True if any method has results at several depths."""
         return bool((np.isfinite(self.accuracy).any(0).sum(0) > 1).any())
 
     def updates(self, depth: int) -> Figure:
-        """Mean update norm; a repetition counts once, with the mean over its methods."""
+        """Return the mean update norm at a depth; a repetition counts once, with the mean over its
+        methods.
+        """
         return compute_mean(_mean(self.moved[:, depth]).tolist())
 
     def forgotten(self, depth: int) -> Figure:
-        """Mean forgetting, taken as `updates`."""
+        """Return the mean forgetting at a depth; a repetition counts once, with the mean over its
+        methods.
+        """
         return compute_mean(_mean(self.forgetting[:, depth]).tolist())
 
     def update_growth(self, first: int, second: int) -> Figure:
-        """Mean growth of the update norm from a depth to another, each run compared with
-        its twin.
+        """Return the mean growth of the update norm from one depth to another, comparing runs with
+        the same order and seed.
         """
         return compute_mean(_mean(self.moved[:, second] - self.moved[:, first]).tolist())
 
     def points(self, depth: int) -> int:
-        """How many runs at this depth have both update norm and forgetting."""
+        """Return the number of runs at a depth that have both an update norm and a forgetting."""
         return int(np.isfinite(self.moved[:, depth] + self.forgetting[:, depth]).sum())
 
     def correlation(self, depth: int, coefficient: Coefficient) -> Figure:
-        """Correlation of forgetting with the update norm over all runs at a depth."""
+        """Return the correlation of forgetting with the update norm over all runs at a depth."""
         return bootstrap_statistic(
             self.repetitions, lambda draws: self._correlation(depth, coefficient, draws)
         )
 
     def correlation_growth(self, coefficient: Coefficient) -> Figure:
-        """Correlation at the greatest depth minus that at the smallest."""
+        """Return the correlation at the greatest depth minus that at the smallest."""
         return bootstrap_statistic(
             self.repetitions,
             lambda draws: (
@@ -95,7 +99,7 @@ class DepthStudy:
         )
 
     def agreement(self, first: int, second: int) -> Figure:
-        """Kendall's tau-b between the rankings of methods by mean ACC at two depths."""
+        """Return Kendall's tau-b between the rankings of methods by mean ACC at two depths."""
         return bootstrap_statistic(
             self.repetitions,
             lambda draws: kendall(
@@ -104,12 +108,12 @@ class DepthStudy:
         )
 
     def agreements(self) -> dict[tuple[int, int], Figure]:
-        """`agreement` of every pair of depths."""
+        """Return Kendall's tau-b between the rankings of methods, for every pair of depths."""
         return {pair: self.agreement(*pair) for pair in combinations(range(len(self.depths)), 2)}
 
     def reversals(self) -> list[tuple[str, str, list[int], list[int]]]:
-        """(a, b, depths where a is surely above b, depths where it is surely below), where there
-        are both.
+        """Return (a, b, depths where method a is surely better than b, depths where it is surely
+        worse), where both exist.
 
         Surely: the 95 % t-interval of the difference in ACC, paired by repetition, excludes 0.
         """

@@ -51,7 +51,9 @@ def _panels(rows: int, columns: int) -> tuple[Figure, npt.NDArray[np.object_]]:
 
 
 def _matrices(outcomes: Sequence[Outcome]) -> Figure:
-    """R, mean over orders and seeds: a row of panels per depth, a column per method."""
+    """Draw accuracy matrices, mean over orders and seeds: a row of panels per depth, a column per
+    method.
+    """
     cells = group_by_cell(outcomes)
     methods, depths = (list(dict.fromkeys(cell[i] for cell in cells)) for i in (3, 4))
     figure, axes = _panels(len(depths), len(methods))
@@ -74,8 +76,8 @@ def _matrices(outcomes: Sequence[Outcome]) -> Figure:
 
 
 def _draw_over_tasks(outcomes: Sequence[Outcome]) -> Figure:
-    """Primary accuracy after each task, mean with the t-interval: a panel per depth, a line per
-    method.
+    """Draw the primary accuracy after each task, mean with t-interval: a panel per depth, a line
+    per method.
     """
     cells = group_by_cell(outcomes)
     methods = list(dict.fromkeys(cell[3] for cell in cells))
@@ -169,7 +171,7 @@ def _write(axis: Axes, row: int, column: int, text: str, *, light: bool) -> None
 
 
 def _legend(figure: Figure, names: Sequence[str], shown: Sequence[str] | None = None) -> None:
-    """Names in the order of the colours C0, C1 …; of these the shown, by default all."""
+    """Add a legend: method names in the order of the colours C0, C1 …; by default all."""
     handles = [
         Line2D([], [], marker=".", color=f"C{number}", label=name)
         for number, name in enumerate(names)

@@ -59,7 +59,7 @@ class BaseRun:
 
     @property
     def key(self) -> str:
-        """Digest of all that decides its result."""
+        """Digest of everything that decides the result of training a base."""
         return digest_configuration(self.config)
 
 
@@ -72,7 +72,7 @@ class PackagedStart:
 
     @property
     def key(self) -> str:
-        """SHA-256 of its weights, in hex."""
+        """SHA-256 of the packaged weights, in hex."""
         return hashlib.sha256(packaged_base.load_weights(3, self.packaged)).hexdigest()
 
 
@@ -94,19 +94,19 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Digest of all that decides its result."""
+        """Digest of everything that decides the result of a run."""
         return digest_configuration(self.config)
 
     @property
     def protocols(self) -> list[str]:
-        """The way it is read out: heads per task or one for all tasks one way, one that grows both
-        ways.
+        """Readout protocols of a run: heads per task, one head for all tasks, or both for heads
+        that grow either way.
         """
         return ["class", "task"] if self.scenario == "class" else [self.scenario]
 
     @property
     def cells(self) -> list[Cell]:
-        """The cells of the tables that it belongs to."""
+        """Cells of the result tables that a run belongs to."""
         return [
             (self.data, self.scenario, readout, self.method, self.depth)
             for readout in self.protocols
@@ -114,14 +114,14 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What the log calls it."""
+        """Name of a run in the log."""
         place = f"depth {self.depth} order {self.order} seed {self.seed}"
         return f"{self.data} {self.scenario} {self.method} {place}"
 
 
 def expand_plan(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[Run]]:
-    """Bases to train, and runs; orders and seeds come last, so that an early look sees every
-    method.
+    """Return the bases to train and the runs of a plan; orders and seeds vary last, so that early
+    results cover every method.
 
     Raises PlanError for a recipe or an architecture that cannot be used; no dataset file is made
     before.
@@ -192,7 +192,7 @@ def expand_plan(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], l
 
 
 def _tasks(data: DataSet, count: int, scenario: str, order: int) -> list[list[int]]:
-    """The classes of each task; all of them in every task of the data scenario."""
+    """Return the classes of each task; in the data scenario all classes in every task."""
     chosen = data.chosen(count)
     if scenario == "data":
         return [sorted(chosen)] * (data.splits or 1)
@@ -202,8 +202,8 @@ def _tasks(data: DataSet, count: int, scenario: str, order: int) -> list[list[in
 def class_tasks(
     classes: list[int], per_task: int, order: int, name: str, first: int | None = None
 ) -> list[list[int]]:
-    """Classes cut into tasks: order 0 as they are, order k permuted by numpy's default_rng(1000 +
-    k).
+    """Split classes into tasks: order 0 leaves them as they are, order k permutes them by
+    default_rng(1000 + k).
 
     first: classes of the first task, `per_task` by default. Within a task classes ascend. Raises
     PlanError when the tasks do not come out even.
@@ -303,8 +303,8 @@ def _stages(images: Images, files: Files, tasks: list[list[int]], *, joint: bool
 def _splits(
     data: DataSet, files: Files, tasks: list[list[int]], order: int, *, joint: bool
 ) -> list[Stage]:
-    """Tasks of the data scenario: the same classes and test images, other training images each
-    time.
+    """Return the tasks of the data scenario: the same classes and test images, other training
+    images in each.
 
     A joint run has the last stage alone, with all images: with few images in each of many tasks,
     training from scratch on all so far at every stage would take longer than everything else.
@@ -332,7 +332,7 @@ def _stage(images: Images, files: Files, number: int, train: list[int], test: li
 
 @cache
 def _runner_version() -> str:
-    """sha256 of the files of this package that decide what a run does."""
+    """Return the SHA-256 of the files of this package that decide the result of a run."""
     folder = Path(__file__).parent
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in DECIDING)).hexdigest()
 

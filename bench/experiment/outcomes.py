@@ -33,19 +33,19 @@ class Outcome:
 
     @property
     def cell(self) -> Cell:
-        """The cell of the tables that it belongs to."""
+        """Cell of the result tables that an outcome belongs to."""
         return self.run.data, self.run.scenario, self.readout, self.run.method, self.run.depth
 
     @property
     def repetition(self) -> tuple[int, int]:
-        """(order, seed): what the repetitions of a cell differ in."""
+        """Order and seed of a run, in which the repetitions of a cell differ."""
         return self.run.order, self.run.seed
 
 
 def collect_outcomes(
     runs: Sequence[Run], store: Store
 ) -> tuple[list[Outcome], list[tuple[Run, dict[str, Any]]]]:
-    """Outcomes of the runs that are done, and (run, record) of those that failed."""
+    """Return the outcomes of finished runs, and (run, record) of each failed one."""
     outcomes, failed = [], []
     joint: dict[tuple[Any, ...], Stages] = {}
     done = []
@@ -82,7 +82,7 @@ def list_defined_values(outcomes: Sequence[Outcome], figure: str) -> list[float]
 
 
 def _key_joint_run(run: Run, readout: str) -> tuple[Any, ...]:
-    """What a joint run must share with a run that it bounds."""
+    """Return the properties that a joint run must share with a run to which it is compared."""
     network = str(run.config["architecture"]), run.config["base"]
     return run.data, run.scenario, readout, run.depth, run.order, run.seed, network
 

@@ -66,8 +66,8 @@ class Images(Strict):
         return self
 
     def chosen(self, count: int) -> list[int]:
-        """The picked classes of `count`, in the order written. Raises PlanError for one that is not
-        there.
+        """Return the numbers of the chosen classes, of `count`, in the written order. Raises
+        PlanError for a missing class.
         """
         if self.classes is None:
             return list(range(count))
@@ -97,7 +97,7 @@ class DataSet(Images):
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
 
     def suits(self, scenario: str) -> bool:
-        """Whether it says how it is cut into tasks of this scenario."""
+        """Return True if the data set defines how to split it into tasks of a scenario."""
         return (self.splits if scenario == "data" else self.classes_per_task) is not None
 
 
@@ -147,7 +147,9 @@ class Method(Strict):
     reference: bool = False
 
     def patches(self, scenario: str) -> list[Patch]:
-        """The method's part of the recipe, in the order in which it is applied."""
+        """Return the recipe patches of a method in a scenario, in the order in which they are
+        applied.
+        """
         return [
             self.recipe,
             {"data": self.in_data, "task": self.in_task, "class": self.in_class}[scenario],
@@ -259,14 +261,14 @@ class Plan(Strict):
                     )
 
     def architecture_of(self, method: Method) -> dict[str, Any]:
-        """The network that a method trains: its base's, else the plan's."""
+        """Return the network that a method trains: that of its base, else the plan's."""
         found = [base.architecture for base in self.bases if base.name == method.base]
         return found[0] if found else self.architecture or {}
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in a TOML file. Raises PlanError for a file that cannot be read or a field that is
-    wrong.
+    """Read an experiment plan from a TOML file. Raises PlanError for an unreadable file or a wrong
+    field.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -24,8 +24,8 @@ class Work:
 
 
 def run_in_children(todo: Iterable[Work], at_once: int) -> None:
-    """Do everything, up to `at_once` at a time, in order. On an exception here all children end
-    first.
+    """Do all work in child processes, up to `at_once` at a time and in order; after an exception
+    end all children first.
     """
     running: dict[int, tuple[Work, int]] = {}
     waiting = iter(todo)
@@ -57,7 +57,7 @@ def run_in_children(todo: Iterable[Work], at_once: int) -> None:
 
 
 def _start(work: Work, others: list[int]) -> tuple[int, int]:
-    """Fork; (process, write end of its control pipe)."""
+    """Fork a child that does the work; return its process id and the write end of its control pipe."""
     read, write = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -48,7 +48,9 @@ class Old:
 def read_out(
     network: Network, method: Method, inputs: Inputs, tests: list[HeldOut], protocols: list[str]
 ) -> list[dict[str, Any]]:
-    """A row per protocol and test set: {"readout", "test", "correct", "total", "per_class"}."""
+    """Evaluate a network, and return a row per protocol and test set: {"readout", "test",
+    "correct", "total", "per_class"}.
+    """
     network.eval()
     rows = []
     for test in tests:
@@ -70,7 +72,8 @@ def read_out(
 
 @torch.inference_mode()
 def retention(network: Network, inputs: Inputs, old: Old) -> dict[str, Any]:
-    """Counts on the base's test images: its own head, kept aside, on the present features.
+    """Count correct predictions on the base's test images, by the base's own head on the present
+    features.
 
     As the source-task accuracy of Varno et al. 2020.
     """

@@ -48,13 +48,13 @@ class Store:
             (out / name).mkdir(parents=True, exist_ok=True)
 
     def sweep(self, wanted: Container[str]) -> None:
-        """Remove what is left of runs that nobody wants any more; those of `wanted` keys go on."""
+        """Remove the files of unfinished runs whose keys are not in `wanted`."""
         for left in (self.out / "unfinished").iterdir():
             if left.name not in wanted:
                 shutil.rmtree(left)
 
     def record(self, key: str) -> dict[str, Any] | None:
-        """What is known of a run."""
+        """Return the stored record of a run, or None."""
         try:
             found: dict[str, Any] = json.loads((self.out / "runs" / f"{key}.json").read_text())
         except FileNotFoundError:
@@ -62,8 +62,8 @@ class Store:
         return found
 
     def finished(self, key: str) -> bool:
-        """True if a run need not be started: it is done, or failed in a way that would
-        come again.
+        """Return True if a run need not be started: it succeeded, or failed in a way that would
+        repeat.
         """
         record = self.record(key)
         return record is not None and (
@@ -71,20 +71,20 @@ class Store:
         )
 
     def write(self, key: str, record: dict[str, Any]) -> None:
-        """Store a record, whole or not at all."""
+        """Store the record of a run atomically."""
         write_json(self.out / "runs" / f"{key}.json", record)
 
     def base(self, key: str) -> Path:
-        """The folder of a trained base: a job's result, and base.json."""
+        """Return the folder of a trained base, with the result of its job and base.json."""
         return self.out / "bases" / key
 
     def base_facts(self, key: str) -> dict[str, Any] | None:
-        """What is recorded of a trained base."""
+        """Return the stored record of a trained base, or None."""
         path = self.base(key) / "base.json"
         return json.loads(path.read_text()) if path.exists() else None
 
     def unfinished(self, key: str) -> Path:
-        """The folder of a run or base until it has ended."""
+        """Return the folder of a run or base that has not ended."""
         return self.out / "unfinished" / key
 
 
@@ -98,7 +98,7 @@ def build_failure(kind: str, reason: str, details: str = "") -> dict[str, Any]:
 
 
 def run_and_record(run: Run, store: Store, control_fd: int) -> None:
-    """In a process of its own: learn, and write the record, also of a failure."""
+    """In a child process: execute a run and write its record, also after a failure."""
     stages = Stages(store.unfinished(run.key))
     try:
         record = execute_run(run, store, PipeControl(control_fd), stages)
@@ -114,7 +114,7 @@ def run_and_record(run: Run, store: Store, control_fd: int) -> None:
 
 @joint.register_joint()
 def execute_run(run: Run, store: Store, control: Control, stages: Stages) -> dict[str, Any]:
-    """The record of a run that ends; `stages` grows with each task. Raises as
+    """Execute a run and return its record; `stages` grows with each task. Raises as
     `core.learning.training.job.learn_task`.
     """
     first, old = _build_first_version(run.config), None
@@ -165,7 +165,7 @@ def execute_run(run: Run, store: Store, control: Control, stages: Stages) -> dic
 
 
 def train_base(base: BaseRun, store: Store, control_fd: int) -> None:
-    """In a process of its own: train a base and keep its result folder."""
+    """In a child process: train a base and store its result folder."""
     folder = store.unfinished(base.key)
     first = _build_first_version(base.config)
     task = {"number": 1, "classes": base.stage.classes, "train": str(base.stage.train)}
@@ -183,8 +183,8 @@ def run_learning_job(
     protocols: list[str],
     old: Old | None,
 ) -> dict[str, Any]:
-    """Run a job, from its last snapshot if there is one, and read its network out: what is recorded
-    of it.
+    """Run a learning job, from its last snapshot if there is one, evaluate its network, and return
+    the record.
 
     The result lies in spec["out"] afterwards. `kept_images`: that the method remembers.
     `new_bytes`: of parts that the parent does not have, `new_state_bytes` of those among them that
@@ -241,13 +241,13 @@ def _build_first_version(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _load_trained_base(base: Path) -> dict[str, Any]:
-    """Version 0 with the backbone of a base that was trained here."""
+    """Return version 0 with the backbone of a base that was trained by this experiment."""
     parts = [part for part in _build_parent_version(base, 0)["parts"] if part["type"] == "backbone"]
     return {"version": 0, "manifest": {"classes": [], "heads": []}, "parts": parts}
 
 
 def _load_packaged_base(base: PackagedStart, channels: int, folder: Path) -> dict[str, str]:
-    """The part that a version 0 from a base of the package has."""
+    """Write the part of a version 0 that starts from a packaged base, and return it."""
     folder.mkdir(exist_ok=True)
     path = folder / "base.safetensors"
     path.write_bytes(packaged_base.load_weights(channels, base.packaged))
@@ -255,9 +255,7 @@ def _load_packaged_base(base: PackagedStart, channels: int, folder: Path) -> dic
 
 
 def _keep_statistics(folder: Path, path: Path) -> None:
-    """Keep a version's sums: those of all tasks are handed to the next, and each version stores its
-    own task's.
-    """
+    """Copy the stored statistics of a version, since later tasks need those of all earlier tasks."""
     result = json.loads((folder / "result.json").read_text())
     for part in result["parts"]:
         if part["type"] == STATISTICS:
@@ -268,8 +266,8 @@ def _keep_statistics(folder: Path, path: Path) -> None:
 def _build_parent_version(
     folder: Path, number: int, earlier: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """A result as the parent of the next task; earlier: sums of the tasks before, in their
-    order.
+    """Describe a result as the parent version of the next task; earlier: statistics of earlier
+    tasks, in order.
     """
     result = json.loads((folder / "result.json").read_text())
     manifest = {
@@ -291,8 +289,8 @@ def _build_job_spec(
     base: dict[str, Any],
     out: Path,
 ) -> dict[str, Any]:
-    """Return the specification of a job, as a worker would hand it over; the judge reads held-out
-    parts.
+    """Return the specification of a job, as a worker would write it; the benchmark itself evaluates
+    held-out parts.
     """
     return {
         "architecture": config["architecture"],

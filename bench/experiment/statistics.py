@@ -29,7 +29,7 @@ def compute_sd(values: Sequence[float]) -> float | None:
 
 
 def t_interval(values: Sequence[float]) -> Interval | None:
-    """The 95 % interval of the mean by Student's t; None for fewer than two values."""
+    """Return the 95 % interval of a mean by Student's t; None for fewer than two values."""
     deviation = compute_sd(values)
     if deviation is None:
         return None
@@ -40,13 +40,13 @@ def t_interval(values: Sequence[float]) -> Interval | None:
 
 
 def compute_mean(values: Sequence[float]) -> Figure:
-    """The mean of the values that are not NaN, with its t-interval."""
+    """Return the mean of the values that are not NaN, with its t-interval."""
     defined = [float(value) for value in values if not math.isnan(value)]
     return (statistics.fmean(defined) if defined else None), t_interval(defined)
 
 
 def pearson(x: Array, y: Array) -> Array:
-    """Linear correlation [...] of x and y [..., n].
+    """Return Pearson's linear correlation [...] of x and y [..., n].
 
     NaN for fewer than three points, or when x or y does not vary.
     """
@@ -61,7 +61,9 @@ def pearson(x: Array, y: Array) -> Array:
 
 
 def spearman(x: Array, y: Array) -> Array:
-    """Correlation of the ranks, ties at their mean rank; NaN as `pearson`."""
+    """Return Spearman's rank correlation, with ties at their mean rank; NaN where a sample is
+    constant.
+    """
     x, y, both = _drop_unpaired(x, y)
     # Missing points rank last, where they change no other rank.
     x, y = (stats.rankdata(np.where(both, v, np.inf), axis=-1) for v in (x, y))
@@ -69,7 +71,7 @@ def spearman(x: Array, y: Array) -> Array:
 
 
 def kendall(x: Array, y: Array) -> Array:
-    """Tau-b [...], the agreement of two rankings [..., n]; NaN when one of them ranks nothing."""
+    """Return Kendall's tau-b [...] of two rankings [..., n]; NaN if one of them is constant."""
     upper = np.triu_indices(np.shape(x)[-1], 1)
     a, b = (np.sign(v[..., upper[0]] - v[..., upper[1]]) for v in (np.asarray(x), np.asarray(y)))
     both = np.isfinite(a) & np.isfinite(b)
@@ -81,7 +83,7 @@ def kendall(x: Array, y: Array) -> Array:
 def bootstrap_statistic(
     n: int, statistic: Callable[[npt.NDArray[np.int64]], Array], seed: int = 0
 ) -> Figure:
-    """A statistic of n repetitions, with its 95 % percentile interval under redrawn repetitions.
+    """Return a statistic of n repetitions, with its 95 % percentile interval by the bootstrap.
 
     Args:
         statistic: values [draws] for repetitions [draws, n], as numbers from 0.

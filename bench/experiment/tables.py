@@ -144,7 +144,7 @@ def _table(
     failed: Sequence[tuple[Run, dict[str, Any]]],
     reference: str | None,
 ) -> list[str]:
-    """A row per method and depth; columns that no row has are left out."""
+    """Return a results table with a row per method and depth; columns that no row has are left out."""
     shown = _list_shown_figures(cells)
     against = [f"ACC − {reference}, paired %"] if reference else []
     head = ["method", "depth", "moving", "n", "failed", *(HEADINGS[f] for f in shown), *against]
@@ -170,7 +170,7 @@ def _table(
 
 
 def _list_shown_figures(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
-    """Return the figures that some cell has. `last` is ACC where all cells are read out within the
+    """Return the figures that some cell has. `last` is ACC if all cells are evaluated within the
     task.
     """
     return [
@@ -197,7 +197,7 @@ def _legend(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
 
 
 def _format_moving(found: Sequence[Outcome]) -> str:
-    """|S| at the last task, and its share of all parameters."""
+    """Format the number of trained parameters at the last task, and its share of all parameters."""
     if not found:
         return "–"
     last = found[0].record["stages"][-1]
@@ -217,8 +217,9 @@ def _mean(found: Sequence[float], percent: bool, *, interval: bool) -> str:
 
 
 def order_methods(methods: Mapping[str, Sequence[Outcome]], figure: str) -> str:
-    """Methods by mean: ">" where the 95 % t-interval of the paired difference to the next excludes
-    0, else "≥"."""
+    """Format methods by mean: ">" if the 95 % t-interval of the paired difference to the next
+    excludes 0, else "≥".
+    """
     known = {
         name: {o.repetition: o.figures[figure] for o in found} for name, found in methods.items()
     }
@@ -239,8 +240,8 @@ def order_methods(methods: Mapping[str, Sequence[Outcome]], figure: str) -> str:
 
 
 def _orders(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
-    """The methods that start from the same base, ordered by accuracy and by what is kept of the
-    base.
+    """Return the rankings of methods with the same base, by accuracy and by retained accuracy of
+    the base.
     """
     groups: dict[str, dict[str, list[Outcome]]] = {}
     for outcome in (o for found in cells.values() for o in found):
@@ -302,8 +303,9 @@ def _depths(study: DepthStudy, cells: Mapping[Cell, Sequence[Outcome]]) -> list[
 def _published(
     plan: Plan, cells: Mapping[Cell, Sequence[Outcome]], reference: str | None
 ) -> list[str]:
-    """Ours beside theirs, and our gain over the reference beside theirs. What has no result yet has
-    a row too."""
+    """Return a table of our results beside published ones, and of the gain over the reference;
+    missing results have a row.
+    """
     assert plan.published is not None
     theirs = {(value.scenario, value.method): value for value in plan.published.values}
     rows, gaps = [], []

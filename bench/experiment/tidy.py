@@ -35,8 +35,8 @@ def render_results(
     outcomes: Sequence[Outcome],
     failed: Sequence[tuple[Run, Mapping[str, Any]]],
 ) -> str:
-    """Return CSV with a row per run and protocol: its figures as shares, or why it failed; none for
-    runs still to do.
+    """Return CSV with a row per run and protocol: its figures as shares, or the reason of its
+    failure.
 
     `trainable`, `parameters` and `state_bytes` are those of the last task.
     """
@@ -64,7 +64,7 @@ def render_results(
 
 
 def render_accuracies(runs: Sequence[Run], store: Store) -> str:
-    """A row per run × task learned × protocol × test set, with counts, also of runs that failed
+    """Return CSV with a row per run × task learned × protocol × test set, also of runs that failed
     later.
 
     `test` is "task", then `task` is its number, or "source" for the base's classes.

@@ -33,14 +33,14 @@ class Stages:
             self.done = json.loads(self._file.read_text())
 
     def add(self, facts: dict[str, Any]) -> None:
-        """Record a stage; its result must be on disk."""
+        """Record a finished stage of a run, whose result is on disk already."""
         self.done.append(facts)
         write_json(self._file, self.done)
 
 
 def clock_of(device: str) -> Callable[[], float]:
-    """Seconds: on a CPU of its processor, which other work on the machine does not lengthen; else
-    on the wall.
+    """Return a clock in seconds: CPU time for a job on the CPU, so that other work does not count;
+    else wall time.
     """
     return time.process_time if device == "cpu" else time.perf_counter
 
@@ -64,11 +64,11 @@ class Stage:
 
     @property
     def seconds(self) -> float:
-        """So far."""
+        """Seconds that a stage has taken so far, over all its attempts."""
         return self._before + self._clock() - self._begun
 
     def emit(self, event: dict[str, Any]) -> None:
-        """Takes note of snapshots among a job's events; those before are removed."""
+        """Handle an event of a job: record a new snapshot and remove earlier ones."""
         if event["event"] != "snapshot":
             return
         before, self.snapshot = self.snapshot, event["path"]
@@ -86,11 +86,11 @@ class Regular:
 
     @property
     def pending(self) -> bool:
-        """Whether something is asked for, or a snapshot is due."""
+        """True if a request is waiting or a snapshot is due."""
         return self._other.pending or time.monotonic() - self._last > SNAPSHOT_S
 
     def take_request(self) -> ControlRequest | None:
-        """What the other one asks for; else a snapshot, and the time to the next begins."""
+        """Return the request of another control; else, if one is due, a request for a snapshot."""
         asked = self._other.take_request()
         if asked is None:
             self._last = time.monotonic()
@@ -99,7 +99,7 @@ class Regular:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file that appears as a whole."""
+    """Write a JSON file atomically."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.write_text(json.dumps(content, allow_nan=False, sort_keys=True, ensure_ascii=False) + "\n")
     new.rename(path)

@@ -16,7 +16,7 @@ from bench.gpu.runner import add_options, run_program
 
 
 def main() -> int:
-    """Run the steps; the exit status."""
+    """Run the checks on a GPU, and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -40,13 +40,13 @@ def open_device(name: str) -> torch.device:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
+    """Wait until the device has finished all work that was queued."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def methods_of_run(tiny: bool) -> Sequence[str]:
-    """Return all methods; a few of different kinds for a dry run."""
+    """Return the methods to run: all, or a few of different kinds for a dry run."""
     return TINY_METHODS if tiny else tuple(registry.METHODS)
 
 
@@ -94,7 +94,7 @@ class StepClock:
 
     @property
     def pending(self) -> bool:
-        """Count the step that ended; True: enough were measured."""
+        """Count a finished step; True once enough steps were measured."""
         self._done += 1
         if self._done in (self._warm, self._warm + self._steps):
             synchronize(self._device)
@@ -107,7 +107,7 @@ class StepClock:
 
     @property
     def seconds_per_step(self) -> float:
-        """Of the measured steps. Raises RuntimeError where the run ended before them."""
+        """Mean seconds of the measured steps. Raises RuntimeError if the run ended before them."""
         if self._done < self._warm + self._steps:
             raise RuntimeError(f"the run took {self._done} steps, not {self._warm + self._steps}")
         return (self._end - self._start) / self._steps

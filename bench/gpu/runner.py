@@ -61,7 +61,7 @@ class Options:
 
 
 def slowdown_of(device: Device) -> int:
-    """Return by how much limits and budgets are longer than on a GPU."""
+    """Return the factor by which limits and budgets are longer on a device than on a GPU."""
     return 1 if device == "cuda" else SLOWDOWN
 
 
@@ -196,7 +196,7 @@ def _run_group(command: Sequence[str], output: int, device: Device, limit_s: flo
 def _outcome(
     status: int | None, report: Path, log: Path, seconds: float, limit_s: float, options: Options
 ) -> StepResult:
-    """Make a step's outcome of its exit status and of what it had reported until its end."""
+    """Build the outcome of a step from its exit status and its own report."""
     content = json.loads(report.read_text()) if report.exists() else {}
     machine = content.get("machine")
     error = content.get("error")

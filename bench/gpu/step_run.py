@@ -42,25 +42,25 @@ class StepRun:
     _problems: list[str] = field(default_factory=list)
 
     def record(self, name: str, value: Any) -> None:
-        """Keep a figure; a step that is killed later has reported it."""
+        """Record a figure of a step, which is kept even if the step is killed later."""
         self._figures[name] = value
         self._write()
 
     def fail(self, problem: str) -> None:
-        """Note what was not as it should be, and go on: the step counts as failed at its end."""
+        """Record a problem and go on; the step counts as failed at its end."""
         self._problems.append(problem)
         self._write()
 
     @property
     def error(self) -> str | None:
-        """All problems so far, a line each; None without any."""
+        """All problems of a step so far, one per line; None without any."""
         return "\n".join(self._problems) or None
 
     def map_cases(
         self, work: Callable[[Case], Figures], cases: Sequence[Case]
     ) -> Iterator[tuple[Case, Figures | str]]:
-        """Yield each case with the figures of `work`, or with the text of its error, in the order
-        of their ends.
+        """Run `work` for each case in parallel, and yield each case with its figures or its error
+        text, as they end.
 
         On a CUDA device several processes share the cases, since small networks leave it idle.
         `work` and the cases must then be importable and picklable.

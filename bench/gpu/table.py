@@ -30,7 +30,7 @@ CELL_CHARACTERS = 300
 
 
 def main() -> int:
-    """Write the page; the exit status."""
+    """Write the page of results, and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -137,12 +137,14 @@ def _step_section(step: Step, outcome: StepResult) -> list[str]:
 
 
 def _is_table(value: JsonValue) -> bool:
-    """Tell whether a figure is rows by name, of which one at least has columns."""
+    """Return True if a figure consists of rows by name, of which at least one has columns."""
     return isinstance(value, dict) and any(isinstance(row, dict) for row in value.values())
 
 
 def _table(rows: Mapping[str, JsonValue]) -> list[str]:
-    """Return rows by name; a row of rows, such as by number format, becomes one line each."""
+    """Return a table of rows by name; a row of rows, such as by number format, becomes one line
+    each.
+    """
     flat: dict[str, Mapping[str, JsonValue]] = {}
     for name, row in rows.items():
         if isinstance(row, dict) and row and all(isinstance(cell, dict) for cell in row.values()):
@@ -168,7 +170,7 @@ def _text(value: JsonValue) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return text for one cell or one list item."""
+    """Return text escaped for one table cell or list item."""
     line = " ".join(text.replace("|", "\\|").split())
     return line if len(line) <= CELL_CHARACTERS else f"{line[:CELL_CHARACTERS]}…"
 

@@ -36,7 +36,7 @@ _CLASSES = 20
 
 
 def main() -> None:
-    """Print a line for each share of bad rows."""
+    """Print time and memory of reading an archive, a line for each share of bad rows in its table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -70,7 +70,7 @@ def _make(archive: Path, rows: int, bad: int, kind: str) -> None:
 
 
 def _rows(rows: int, bad: int) -> Iterator[tuple[str, str]]:
-    """The rows, the bad ones anywhere among them."""
+    """Yield the rows of a label table, with bad ones spread among them."""
     kinds = {
         int(number): kind % 3
         for kind, number in enumerate(np.random.default_rng(8).permutation(rows)[:bad])

@@ -39,7 +39,7 @@ Data = tuple[Images, np.ndarray]
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure how many contradicting images are found and what the search costs, and print it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -136,7 +136,7 @@ def print_cost(data: Data) -> None:
 
 
 def write_tasks(folder: Path, images: Images) -> Iterator[Path]:
-    """Write traces of `TASKS` tasks of noise upon the images."""
+    """Write and yield traces of `TASKS` tasks whose images are these with noise added."""
     random = np.random.default_rng(1)
     for number in range(TASKS):
         some = images[random.permutation(len(images))[:OF_TASK]].astype(np.int64)
@@ -147,7 +147,9 @@ def write_tasks(folder: Path, images: Images) -> Iterator[Path]:
 
 
 def make_traces(images: Images, labels: np.ndarray) -> Traces:
-    """Traces of images that are all learned from, whose labels are called by their numbers."""
+    """Return traces of images that are all in the training part, with their labels' numbers as
+    class names.
+    """
     classes = [str(number) for number in range(int(labels.max()) + 1)]
     names = [str(row) for row in range(len(images))]
     none = np.zeros((0, 2), np.uint64)
@@ -167,7 +169,7 @@ def keep_image(image: Images, _random: np.random.Generator) -> Images:
 
 
 def save_again(image: Images, random: np.random.Generator) -> Images:
-    """The image saved as JPEG of quality 60 to 95, or made smaller or larger and back."""
+    """Return an image after saving it as JPEG of quality 60 to 95, or after resizing it and back."""
     plain = image[..., 0] if image.shape[-1] == 1 else image
     opened = Image.fromarray(plain)
     if random.random() < 0.5:
@@ -183,7 +185,7 @@ def save_again(image: Images, random: np.random.Generator) -> Images:
 
 
 def draw_bursts() -> Data:
-    """Ten shots of each of 40 scenes, with noise and a little more or less light; a scene is a
+    """Draw ten shots of each of 40 scenes, with noise and slightly different light; each scene is a
     class.
     """
     random = np.random.default_rng(2)
@@ -197,7 +199,7 @@ def draw_bursts() -> Data:
 
 
 def draw_defects() -> Data:
-    """200 good parts and 200 scratched ones of the same shape, each with noise of its own."""
+    """Draw 200 good parts and 200 scratched ones of the same shape, each with its own noise."""
     random = np.random.default_rng(3)
     part = draw_scenes(random, 1)[0]
     images = (
@@ -212,7 +214,7 @@ def draw_defects() -> Data:
 
 
 def draw_scenes(random: np.random.Generator, count: int) -> list[Images]:
-    """Smooth pictures of 64 pixels."""
+    """Draw smooth random pictures of 64 pixels."""
     found = []
     for _ in range(count):
         coarse = random.integers(0, 256, (6, 6, 3), dtype=np.uint8)
@@ -237,7 +239,7 @@ def decode_png(data: bytes) -> Images:
 
 
 def read_cifar(folder: Path) -> Data:
-    """The first `IMAGES` training images of classes 60 to 99, by their folders."""
+    """Read the first `IMAGES` training images of CIFAR-100's classes 60 to 99."""
     images, labels, names = [], [], dict[str, int]()
     for path in sorted(folder.glob("classes_[6-9]*.zip")):
         with zipfile.ZipFile(path) as archive:
@@ -251,7 +253,7 @@ def read_cifar(folder: Path) -> Data:
 
 
 def read_mnist(folder: Path) -> Data:
-    """The first `IMAGES` training images."""
+    """Read the first `IMAGES` training images of MNIST."""
     images, labels = (
         read_idx(next(folder.glob(f"train-{kind}*"))) for kind in ("images", "labels")
     )
@@ -259,7 +261,7 @@ def read_mnist(folder: Path) -> Data:
 
 
 def read_digits() -> Data:
-    """All digits of scikit-learn, 8 pixels."""
+    """Return all digits of scikit-learn, 8 pixels a side."""
     found = load_digits()
     return (found.images * 15).astype(np.uint8)[..., None], found.target.astype(np.int64)
 

@@ -22,7 +22,9 @@ IMAGES = 256
 
 
 def main() -> None:
-    """Print both times and their ratio by size, without and with flips."""
+    """Print the seconds of both ways to augment a batch, and their ratio, by image size, without
+    and with flips.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -41,7 +43,7 @@ def main() -> None:
 
 
 def measure(name: str, size: int, channels: int, batch: int, rounds: int) -> tuple[float, float]:
-    """Median seconds of a batch: looked up pixel by pixel, and as it is done."""
+    """Return the median seconds of augmenting a batch: pixel by pixel, and as implemented."""
     images = torch.randint(0, 256, (IMAGES, size, size, channels), dtype=torch.uint8)
     table = draw_epoch_table(0, 1, 0, IMAGES)[:batch, 1:]
     index, augment = torch.randperm(IMAGES)[:batch], Augmentation(name, size)

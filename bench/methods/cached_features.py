@@ -32,7 +32,9 @@ CLASSES = [f"class-{number}" for number in range(10)]
 
 
 def main() -> None:
-    """Run both and print the ratio. Raises SystemExit where the heads differ."""
+    """Train a head with and without cached features, and print the ratio of times. Raises
+    SystemExit if the heads differ.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -68,7 +70,7 @@ def _write_images(path: Path, count: int, size: int) -> None:
 
 
 def _train(folder: Path, kind: str, asked: argparse.Namespace) -> float:
-    """Seconds of the phase `train` of one job."""
+    """Return the seconds of the phase `train` of one job."""
     patch = {
         "preset": "linear-probe",
         "features": kind,

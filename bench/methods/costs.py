@@ -98,12 +98,12 @@ class Case:
 
     @property
     def reference(self) -> tuple[str, str]:
-        """Equal for cases that share a `finetune`."""
+        """Key that is equal for cases that are compared with the same run of `finetune`."""
         return self.network["name"], self.scenario
 
 
 def main() -> None:
-    """Measure and print one table."""
+    """Measure the cost of methods compared with fine-tuning, and print one table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -148,7 +148,9 @@ def main() -> None:
 
 
 def cases_of(names: list[str]) -> Iterator[Case]:
-    """`finetune` on each network that is needed, the methods, and GEM late in a stream."""
+    """Yield the cases to measure: `finetune` on each network that is needed, the methods, and GEM
+    after many tasks.
+    """
     wanted = [_case(name) for name in names if name != "finetune"] or [_case("finetune")]
     for network, scenario in dict.fromkeys((json.dumps(c.network), c.scenario) for c in wanted):
         yield Case("finetune", "finetune", json.loads(network), scenario)
@@ -183,7 +185,7 @@ class Bench:
         self._runs = itertools.count(1)
 
     def learn_past(self, case: Case) -> None:
-        """Learn the case's first task; for more past tasks, let its memory be copied for each."""
+        """Learn the first task of a case; for more past tasks, its memory is copied for each."""
         result = self._learn(case, 1, epochs=1)
         facts = json.loads((result / "result.json").read_text())
         kept = ("classes", "heads", "network", "method", "normalise")
@@ -203,19 +205,19 @@ class Bench:
         case.stored = sum(Path(p["path"]).stat().st_size for p in parts if p["type"] in TYPES)
 
     def steps(self, case: Case) -> list[float]:
-        """Seconds of some steps, with loading and augmenting their images."""
+        """Return the seconds of some training steps, with loading and augmenting their images."""
         clock = Clock(self._device)
         self._learn(case, case.past + 1, clock, epochs=MANY_EPOCHS)
         return clock.durations
 
     def update(self, case: Case) -> float:
-        """Seconds of the whole second task."""
+        """Return the seconds of learning the whole second task."""
         start = time.perf_counter()
         self._learn(case, 2, epochs=self._options.epochs, held_out=True)
         return time.perf_counter() - start
 
     def measure_memory(self, case: Case) -> None:
-        """Bytes held after a step, and by how much the next step rises above what it found."""
+        """Return the bytes in use after a step, and the rise of memory during the next step."""
         method, peak = registry.get_method(case.method), Peak(self._device)
         after_step = method.after_step
 
@@ -235,7 +237,7 @@ class Bench:
     def _learn(
         self, case: Case, number: int, control: Any = None, *, epochs: int, held_out: bool = False
     ) -> Path:
-        """Run the job of one task; the folder of its result, if it was not stopped."""
+        """Run the job of one task, and return the folder of its result unless it was stopped."""
         options, accepts = self._options, registry.get_method(case.method).accepts
         out = self._folder / f"run-{next(self._runs)}"
         out.mkdir()
@@ -289,7 +291,7 @@ class Clock:
 
     @property
     def pending(self) -> bool:
-        """Note the end of a step; True: enough steps or seconds were measured."""
+        """Record the end of a step; True once enough steps or seconds were measured."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         self._ends.append(time.perf_counter())
@@ -302,7 +304,7 @@ class Clock:
 
     @property
     def durations(self) -> list[float]:
-        """Seconds of the steps after the warm ones."""
+        """Seconds of each step after the warm-up steps."""
         return [end - start for start, end in itertools.pairwise(self._ends[WARM - 1 :])]
 
 
@@ -318,7 +320,7 @@ class Peak:
 
     @property
     def pending(self) -> bool:
-        """Note the end of a step; True: the second one was watched."""
+        """Record the end of a step; True after the second one."""
         self._step += 1
         if self._step == 1:
             self._begin()
@@ -350,7 +352,7 @@ class Peak:
 
 
 def write_images(folder: Path, data: Path | None, count: int) -> None:
-    """Training and held-out files of two tasks of ten classes, 32 pixels a side."""
+    """Write training and held-out datasets of two tasks of ten classes, images of 32 pixels a side."""
     for task in (1, 2):
         if data is None:
             images, labels = _made_up(task, 5000)
@@ -367,7 +369,7 @@ def write_images(folder: Path, data: Path | None, count: int) -> None:
 
 
 def _made_up(seed: int, n: int) -> tuple[Any, Any]:
-    """Noise with a bright row that gives the class away."""
+    """Return noise images with a bright row that shows the class, and their labels."""
     random = np.random.default_rng(100 + seed)
     labels = np.arange(n, dtype=np.int64) % CLASSES
     images = random.integers(0, 120, (n, 32, 32, 3), dtype=np.uint8)
@@ -388,7 +390,7 @@ def _tensors(value: object) -> Iterator[Tensor]:
 
 
 def print_table(cases: list[Case], batch: int) -> None:
-    """One line per case."""
+    """Print the cost table, one line per case."""
     print(
         f"{'':14} {'network':9} {'step ms':>8} {'ratio':>6} {'theory':>6}  {'':24}"
         f" {'update s':>8} {'ratio':>6} {'goal':>6}   {'held MB':>8} {'peak MB':>8} "

@@ -55,16 +55,16 @@ class Subject:
         self.psi = list(self.network.displacement.parameters())
 
     def plain(self, x: Tensor) -> Tensor:
-        """Logits of the plain network."""
+        """Return the logits of the plain network."""
         return self.network.logits(self.network.backbone(x))
 
     def by_jvp(self, x: Tensor) -> Tensor:
-        """Logits of the linearised network by forward-mode differentiation."""
+        """Return the logits of the linearised network by forward-mode differentiation."""
         value, tangent = self.network.jvp(x)
         return self.network.logits(value + tangent)
 
     def step(self, logits: Callable[[Tensor], Tensor], moving: list[torch.nn.Parameter]) -> None:
-        """Forward and backward, with gradients of the weights that move."""
+        """Run forward and backward passes, with gradients of the weights that are trained."""
         for p in (*self.weights, *self.psi):
             p.grad = None
             p.requires_grad_(False)
@@ -75,7 +75,7 @@ class Subject:
         loss.backward()
 
     def estimate(self, kind: Kind) -> CurvatureEstimator:
-        """A curvature pass over the images, one probe each."""
+        """Run a curvature pass over the images, with one probe each, and return the estimator."""
         backbone = self.network.backbone
         layers = list_layer_names(backbone, [name for name, _ in backbone.named_parameters()])
         found = CurvatureEstimator(
@@ -159,7 +159,7 @@ def render_memory(subject: Subject) -> list[str]:
 def count_saved_bytes(
     subject: Subject, logits: Callable[[Tensor], Tensor], moving: list[torch.nn.Parameter]
 ) -> int:
-    """Bytes of distinct storages that autograd saves and that are no parameter's."""
+    """Return the bytes of distinct storages that autograd saves and that belong to no parameter."""
     own = {p.untyped_storage().data_ptr() for p in subject.network.parameters()}
     seen: dict[int, int] = {}
     held: list[Tensor] = []  # so that no storage is freed and its address given to another
@@ -177,7 +177,9 @@ def count_saved_bytes(
 
 
 def render_sizes(subject: Subject) -> list[str]:
-    """Render a table of the bytes that a version stores: ψ0 once, the others with each version."""
+    """Render a table of the bytes that a version stores: the frozen backbone once, the others with
+    each version.
+    """
     blocks = {kind: subject.estimate(kind) for kind in KINDS}
     found = {"base, once": _bytes(subject.weights), "displacement": _bytes(subject.psi)}
     found |= {

@@ -35,7 +35,9 @@ PER_TASK = 10
 
 
 def count_formula_parameters(heads: int, sources: int) -> int:
-    """Parameters of an expert of the default sizes, its normalised feature included."""
+    """Return the number of parameters of an expert of the default sizes by a formula, including its
+    normalised feature.
+    """
     d, width, gamma, layers = 32 * heads, 32, 4, 6
     if sources == heads:
         mixing = 2 * gamma * d**2 + gamma * d + d
@@ -46,7 +48,7 @@ def count_formula_parameters(heads: int, sources: int) -> int:
 
 
 def build_chain(tasks: int, heads: int) -> tuple[ExpandedNetwork, list[Classifier]]:
-    """A network of random experts, and every version's classifier."""
+    """Build a network of random experts, and a classifier for every version."""
     first = [str(c) for c in range(50)]
     plain = build_network({"name": "dne"}, ImageSpec(32, 3), "class", HeadSpec(tuple(first)))
     network = ExpandedNetwork(plain)
@@ -60,7 +62,7 @@ def build_chain(tasks: int, heads: int) -> tuple[ExpandedNetwork, list[Classifie
 
 
 def compute_naive_attention(attention: TaskAttention, z: Tensor, x: Tensor) -> Tensor:
-    """Compute task attention by its formula as it stands."""
+    """Compute task attention directly by its formula, without optimisations."""
     scores = (
         (z @ attention.query.T) @ (x @ attention.key.T).transpose(-1, -2) / math.sqrt(x.shape[-1])
     )
@@ -84,12 +86,12 @@ class Step:
         self.previous.experts = self.previous.experts[:-1]
 
     def older(self, packed: Packed | None) -> OlderFeatures:
-        """What the newest expert and the teacher read."""
+        """Return the outputs of the older experts, which the newest expert and the teacher read."""
         with use_precision(self.x.device):
             return self.network.forward_older(self.x, packed)
 
     def shared(self) -> None:
-        """The pass through older experts once, for teacher and student."""
+        """Run a step in which the pass through the older experts is shared by teacher and student."""
         old = self.older(self.packed if packing_is_faster(self.x.device) else None)
         with use_precision(self.x.device):
             newest = self.network.forward_newest(old, self.x)
@@ -101,7 +103,7 @@ class Step:
             self._learn(torch.cat([*old.features, newest], 1), newest, teacher)
 
     def naive(self) -> None:
-        """A pass for the student and one for the teacher, keys projected."""
+        """Run a step with separate passes for student and teacher, in which keys are projected."""
         with (
             mock.patch.object(TaskAttention, "forward", compute_naive_attention),
             use_precision(self.x.device),
@@ -124,7 +126,7 @@ class Step:
 
 
 def main() -> None:
-    """Print the four costs of DNE."""
+    """Print four cost comparisons of DNE."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

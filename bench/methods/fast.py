@@ -49,7 +49,7 @@ class Part:
     held_out: Path
 
     def describe(self) -> dict[str, Any]:
-        """As a job's spec has it."""
+        """Return a data part in the form that a job specification has."""
         return {
             "number": self.number,
             "classes": self.classes,
@@ -72,7 +72,7 @@ class Outcome:
 
 
 def main() -> None:
-    """Train the source once and every arm with every seed; print one table."""
+    """Train the source model once and every arm with every seed, and print one table."""
     parser = argparse.ArgumentParser(prog="bench.methods.fast", description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
@@ -131,7 +131,7 @@ class Bench:
         self._runs = 0
 
     def pretrain(self, epochs: int) -> float:
-        """Learn the source; its test accuracy."""
+        """Learn the source task, and return its test accuracy."""
         recipe = {"method": "finetune", "epochs": epochs, "batch_size": 64, "augment": "shift-flip"}
         result = self._learn(self._parts[:1], recipe, self._base)
         self._source = {
@@ -144,7 +144,7 @@ class Bench:
         return _accuracy(result, SOURCE)
 
     def adapt(self, recipe: dict[str, Any]) -> Outcome:
-        """Learn the target with a recipe over the preset."""
+        """Learn the target task with a recipe applied over the preset."""
         shared = {"preset": "fast", "batch_size": BATCH, "augment": "shift-flip"}
         result = self._learn(self._parts, {**shared, **recipe}, self._source)
         curve, mean = result["adp"]["curve"], result["adp"]["mean"]
@@ -194,7 +194,7 @@ def _accuracy(result: dict[str, Any], task: int) -> float:
 
 
 def _read(data: Path, folder: Path) -> tuple[Part, Part]:
-    """The source's 50 classes and the target's 10, decoded by the product's own ingest."""
+    """Return the source task's 50 classes and the target's 10, decoded by the service's own ingest."""
     source = [_ingested(data, folder, first) for first in range(0, 50, 10)]
     return _part(folder, SOURCE, source, TESTED_PER_SOURCE_CLASS), _part(
         folder, TARGET, [_ingested(data, folder, 50)], None
@@ -217,7 +217,7 @@ def _ingested(data: Path, folder: Path, first: int) -> Any:
 
 
 def _part(folder: Path, number: int, ingested: Sequence[Any], tested: int | None) -> Part:
-    """Join archives of other classes each; `tested` images of each class in the test part, None:
+    """Join archives of different classes; `tested` images of each class go to the test part, None:
     all.
     """
     from core.ingest.dataset import open_dataset, write_dataset
@@ -243,7 +243,7 @@ def _part(folder: Path, number: int, ingested: Sequence[Any], tested: int | None
 
 
 def _print(outcomes: dict[str, list[Outcome]]) -> None:
-    """Means over the seeds, with the standard deviation where there are several."""
+    """Print the mean outcomes over the seeds, with the standard deviation if there are several."""
     last = max(step for runs in outcomes.values() for run in runs for step in run.target)
     steps = [step for step in SHOWN_STEPS if step < last] + [last]
     for which in ("target", "source"):
@@ -268,7 +268,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def _draw(outcomes: dict[str, list[Outcome]], path: Path) -> None:
-    """Both curves with the range over the seeds."""
+    """Draw both accuracy curves with their range over the seeds."""
     import matplotlib
 
     matplotlib.use("Agg")

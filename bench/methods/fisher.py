@@ -30,7 +30,7 @@ CASES = {
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the seconds of three ways to compute the diagonal Fisher information."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def compute_by_product(network: Network, x: Tensor, kind: Kind) -> dict[str, Tensor]:
-    """Compute the diagonal Fisher information by the product's code."""
+    """Compute the diagonal Fisher information by the service's code."""
     y = torch.zeros(len(x), dtype=torch.int64)
     names = [name for name, _ in network.named_parameters()]
     examples = zip(x.split(CHUNK), y.split(CHUNK), strict=True)

@@ -40,7 +40,7 @@ Json = dict[str, Any]
 def measure_job_memory(
     catalogue: Json, zygote: Zygote, folder: Path, network: str, method: str
 ) -> tuple[int, int]:
-    """(peak, estimate) in bytes of the second task's job."""
+    """Return (peak, estimate) of the memory of the second task's job, in bytes."""
     asked, size = NETWORKS[network]
     image = {"size": size, "channels": 3}
     scenario = "task" if "task" in catalogue["methods"][method]["scenarios"] else "class"

@@ -77,7 +77,9 @@ FORMULAS: dict[str, tuple[str, Number]] = {
 
 
 def format_expected(name: str, hyper: Mapping[str, Any], batch: int, task: int) -> tuple[str, str]:
-    """(number, formula) as text; "-" for a method without a formula."""
+    """Return the expected relative cost and its formula as text; "-" for a method without a
+    formula.
+    """
     if name not in FORMULAS:
         return "-", "-"
     text, number = FORMULAS[name]

@@ -50,7 +50,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    """Print images/s of each side and the product's ratio to both bare loops, for each network and
+    """Print images/s of the service and of two plain loops, and their ratios, for each network and
     precision.
     """
     parser = argparse.ArgumentParser(description=__doc__)
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def _fast_precisions() -> list[str]:
-    """Those that this CPU computes in hardware."""
+    """Return the number formats that this CPU computes in hardware."""
     from core.learning.precision import has_fast_bfloat16
 
     return ["float32", "bfloat16"] if has_fast_bfloat16() else ["float32"]
@@ -104,7 +104,7 @@ def _print_row(name: str, precision: str, goal: float, rates: dict[str, list[flo
 
 
 def _measure(side: str, precision: str, case: dict[str, Any], file: Path, threads: int) -> float:
-    """Images per second of one side."""
+    """Return the images per second of one kind of training loop."""
     if side == "product":
         return time_product(case, file, threads, precision)
     return time_bare_loop(case, file, threads, precision, tuned=side == "tuned")
@@ -173,7 +173,7 @@ class _Clock:
 
 
 def time_product(case: dict[str, Any], file: Path, threads: int, precision: str) -> float:
-    """Return images per second of the job that a worker runs."""
+    """Return the images per second of a job, as a worker runs it."""
     from bench.job_run import run_job
     from core.ingest.dataset import open_dataset
     from core.learning.catalogue import build_catalogue
@@ -233,7 +233,7 @@ def _run(side: str, precision: str, case: str, file: Path, threads: int) -> floa
 
 
 def _write_mnist(data: Path, file: Path) -> None:
-    """12,000 MNIST images as a dataset file."""
+    """Write 12,000 MNIST images as a dataset file."""
     from core.ingest.dataset import write_dataset
 
     raw = gzip.decompress((data / "mnist" / "train-images-idx3-ubyte.gz").read_bytes())
@@ -248,7 +248,7 @@ def _write_mnist(data: Path, file: Path) -> None:
 
 
 def _write_cifar(data: Path, file: Path) -> None:
-    """The 5,000 training images of ten CIFAR-100 classes as a dataset file, by the product's own
+    """Write the 5,000 training images of ten CIFAR-100 classes as a dataset file, by the service's
     ingest.
     """
     from core.ingest.ingest import IngestOptions, ingest_archive

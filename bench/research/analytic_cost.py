@@ -33,7 +33,7 @@ Found = TypeVar("Found")
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure the cost of learning in closed form, and print it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def time_pass(images: int) -> tuple[Tensor, float]:
-    """Features float32 [N, 512], and the seconds of the processor that they took."""
+    """Return features float32 [N, 512] of images, and the CPU seconds of computing them."""
     network = build_network({"name": "resnet18"}, ImageSpec(SIZE, 3), "class", HeadSpec(), 1).eval()
     x = torch.randn(images, 3, SIZE, SIZE)
     with torch.inference_mode():
@@ -63,7 +63,7 @@ def time_pass(images: int) -> tuple[Tensor, float]:
 def time_sums(
     features: Tensor, labels: Tensor, classes: int, projection: int, passed: float
 ) -> None:
-    """Sums and solve of one task on these features."""
+    """Measure the CPU seconds of sums and solve of one task on these features."""
     drawn = draw_matrix(projection, features.shape[1], 0) if projection else None
 
     def add() -> Sums:
@@ -85,7 +85,7 @@ def time_sums(
 
 
 def time_large_solve() -> None:
-    """The solve of many columns and classes."""
+    """Measure the solve for many columns and classes."""
     labels = torch.arange(3 * LARGE) % LARGE_CLASSES
     sums = Sums.make_empty(LARGE, LARGE_CLASSES)
     for part in labels.split(BATCH):  # few at once: what the solve takes is to be the peak
@@ -102,9 +102,7 @@ def time_large_solve() -> None:
 
 
 def time_call(run: Callable[[], Found]) -> tuple[Found, float]:
-    """Return the result of `run`, and the seconds of the processor that it took: others may be using the
-    machine.
-    """
+    """Return the result of `run`, and its CPU seconds, which other processes do not affect."""
     start = time.process_time()
     found = run()
     return found, time.process_time() - start

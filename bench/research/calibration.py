@@ -60,7 +60,7 @@ class Said:
         return fit_temperature(self.logits, self.targets)
 
     def answers(self, temperature: float) -> tuple[np.ndarray, np.ndarray]:
-        """The probability of each answer, and whether it is right."""
+        """Return the probability of each prediction, and whether it is correct."""
         probabilities, rows = (self.logits.double() / temperature).softmax(1).max(1)
         return probabilities.numpy(), (rows == self.targets).numpy()
 
@@ -69,7 +69,7 @@ class Said:
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print the tables of calibration errors, confident predictions and unknown classes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--photos", type=Path, required=True)
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def ask_all(found: Features) -> Said:
-    """Answer the held-out images by the head of all classes."""
+    """Predict the held-out images by a head of all classes."""
     return answer_features(
         fit_auto(found.train, found.labels, found.classes), found.held_out, found.expected
     )
@@ -129,8 +129,8 @@ def print_errors(streams: dict[str, Said]) -> None:
 
 
 def print_six(streams: dict[str, Features]) -> None:
-    """Print how far six images of one class, mean over classes, move probabilities of the others'
-    answers.
+    """Print how much six images of a class, in the mean over classes, change probabilities of other
+    predictions.
     """
     print_head(
         "stream | moved by a batch of six, temperature 1 | temperature of the held-out images"
@@ -145,8 +145,8 @@ def print_six(streams: dict[str, Features]) -> None:
 
 
 def answer_with_few(found: Features, rare: int, few: int) -> Said:
-    """Answer held-out images by a head whose class `rare` has so many images; of none it has no
-    row.
+    """Predict held-out images by a head that was fitted to `few` images of the class `rare`; with
+    none it has no row.
 
     Of the class `rare` one image is held out, as of a batch of six.
     """
@@ -164,7 +164,9 @@ def answer_with_few(found: Features, rare: int, few: int) -> Said:
 
 
 def compute_mean_change(before: Said, after: Said, rare: int, scaled: bool) -> float:
-    """Mean absolute change of the probability of the right class of images of old classes."""
+    """Return the mean absolute change of the correct class's probability, for images of old
+    classes.
+    """
     columns = torch.arange(after.logits.shape[1]) != rare
     old = after.targets != rare
 
@@ -177,8 +179,8 @@ def compute_mean_change(before: Said, after: Said, rare: int, scaled: bool) -> f
 
 
 def print_sure(streams: dict[str, Said]) -> None:
-    """Print how often the promise is kept on the half of the images that the threshold was not
-    chosen by.
+    """Print how often the promised precision is kept on the half of the images that did not set the
+    threshold.
     """
     print_head(
         "stream | promised | halves with a threshold | promise reached in | broken in | mean "
@@ -200,8 +202,8 @@ def print_sure(streams: dict[str, Said]) -> None:
 
 
 def split_often(said: Said, promise: float) -> tuple[list[float], list[float]]:
-    """Precision and coverage on the other half, of those of `SPLITS` halves that have a
-    threshold.
+    """Return precision and coverage on the other half, for those of `SPLITS` random halves that
+    have a threshold.
     """
     shares, covers = [], []
     for seed in range(SPLITS):
@@ -223,8 +225,8 @@ def split_often(said: Said, promise: float) -> tuple[list[float], list[float]]:
 def print_unknown(
     streams: dict[str, Features], backbone: Prepared, folders: Sequence[Path]
 ) -> None:
-    """Print how well known classes are distinguished from unknown kinds; each folder holds images
-    of one.
+    """Print how well known classes are told from unknown ones; each folder has images of one
+    unknown class.
     """
     draw = np.random.default_rng(0)
     noise = [(encode(draw.integers(0, 256, (64, 64), dtype=np.uint8)), 0) for _ in range(NOISE)]
@@ -256,12 +258,14 @@ def print_unknown(
 
 
 def make_confidence_score(scores: Scores, temperature: float) -> Callable[[Tensor], Tensor]:
-    """Return what gives the probability of the answer."""
+    """Return a function that gives the probability of the predicted class."""
     return lambda features: (scores(features).double() / temperature).softmax(1).amax(1)
 
 
 def make_distance_score(h: Tensor, labels: Tensor, classes: int) -> Callable[[Tensor], Tensor]:
-    """Return what gives minus the squared Mahalanobis distance to the nearest class mean."""
+    """Return a function that gives the negative squared Mahalanobis distance to the nearest class
+    mean.
+    """
     sums = Sums.make_empty(h.shape[1], classes)
     sums.add_examples(h, labels)
     sigma = discriminant.compute_shared_covariance(sums)
@@ -281,13 +285,15 @@ def make_distance_score(h: Tensor, labels: Tensor, classes: int) -> Callable[[Te
 
 
 def auroc(inside: Tensor, outside: Tensor) -> float:
-    """Return how often a known image has more than an unknown one; ties count half."""
+    """Return the AUROC: how often a known image has a higher score than an unknown one; ties count
+    half.
+    """
     more = (inside[:, None] > outside[None]).double().mean()
     return float(more + (inside[:, None] == outside[None]).double().mean() / 2)
 
 
 def answer_features(scores: Scores, features: Tensor, targets: Tensor) -> Said:
-    """Answer features by a head."""
+    """Predict classes from features by a head."""
     return Said(scores(features), targets)
 
 

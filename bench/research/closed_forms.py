@@ -67,7 +67,7 @@ class Features:
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print the accuracy tables of classifiers in closed form."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--photos", type=Path, required=True)
@@ -93,7 +93,9 @@ def main() -> None:
 
 
 def bundled_streams(data: Path) -> Iterator[Stream]:
-    """Yield the digits, MNIST and twenty classes of CIFAR-100 that the small base never saw."""
+    """Yield three data sets: the digits, MNIST, and twenty CIFAR-100 classes that the small base
+    never saw.
+    """
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
     yield split(
@@ -115,7 +117,7 @@ def bundled_streams(data: Path) -> Iterator[Stream]:
 
 
 def read_photos(folder: Path) -> Stream:
-    """Read photos as `<class>/<image>`."""
+    """Read photos from `<class>/<image>` in a folder."""
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     files = [
         (path, number)
@@ -126,7 +128,7 @@ def read_photos(folder: Path) -> Stream:
 
 
 def split(name: str, images: Labelled, most: int) -> Stream:
-    """Shuffle by a fixed seed; hold out up to `HELD_OUT` of each class, and learn from up to
+    """Shuffle images by a fixed seed; hold out up to `HELD_OUT` of each class, and learn up to
     `most`.
     """
     order = np.random.default_rng(0).permutation(len(images))
@@ -145,7 +147,7 @@ def split(name: str, images: Labelled, most: int) -> Stream:
 
 
 def encode(pixels: "np.ndarray") -> bytes:
-    """Return a grey image as PNG."""
+    """Encode a grey image as PNG."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
@@ -171,7 +173,9 @@ class Prepared:
 
 
 def read_imagenet(cache: Path) -> dict[str, Tensor]:
-    """Convert the package's checkpoint once, in a process of its own."""
+    """Return the ImageNet base's weights, converted once from the package's checkpoint in a process
+    of its own.
+    """
     path = cache / "imagenet.safetensors"
     if not path.exists():
         ended = helper_process.run_module("core.bases.hub.imagenet", str(path.resolve()), 600)
@@ -204,7 +208,7 @@ def read_backbones(cache: Path) -> dict[str, Prepared]:
 
 
 def compute_features(stream: Stream, base: str, prepared: Prepared, cache: Path) -> Features:
-    """Return features of a stream, kept in `cache`."""
+    """Compute or load the features of a stream, stored in `cache`."""
     path = cache / f"{base.replace('/', '-')}-{stream.name}.safetensors"
     if not path.exists():
         save_tensors(
@@ -296,7 +300,8 @@ def fit_own_covariances(h: Tensor, labels: Tensor, classes: int) -> Scores:
 
 
 def choose_auto(h: Tensor, labels: Tensor, classes: int, current: str | None = None) -> str:
-    """Return the name of the better head by left-out answers, as the method chooses it.
+    """Return the name of the better head by leave-one-out predictions, as the method `auto` chooses
+    it.
 
     current: the head of the version before; None for a first one.
     """
@@ -317,7 +322,7 @@ def choose_auto(h: Tensor, labels: Tensor, classes: int, current: str | None = N
 
 
 def fit_auto(h: Tensor, labels: Tensor, classes: int) -> Scores:
-    """Fit the head of a first version."""
+    """Fit the head that the method `auto` would choose for a first version."""
     return HEADS[choose_auto(h, labels, classes)](h, labels, classes)
 
 
@@ -355,8 +360,8 @@ def print_heads(base: str, streams: dict[str, Features]) -> None:
 
 
 def print_rare(base: str, streams: dict[str, Features]) -> None:
-    """Print the recall of a class of few images beside all others, mean over classes, and the
-    accuracy of all.
+    """Print the recall of a class with few images beside all others, mean over classes, and the
+    total accuracy.
     """
     print(f"\n| {base}: images of the rare class | head | " + " | ".join(streams) + " |")
     print("| ---: | --- |" + " ---: |" * len(streams))
@@ -376,14 +381,14 @@ def print_rare(base: str, streams: dict[str, Features]) -> None:
 
 
 def keep_few(labels: Tensor, rare: int, few: int) -> Tensor:
-    """Return rows int64 without all but `few` images of one class."""
+    """Return rows int64 of all classes, but only `few` rows of one class."""
     rows = torch.arange(len(labels))
     return torch.cat([rows[labels != rare], rows[labels == rare][:few]])
 
 
 def print_one_sided(base: str, streams: dict[str, Features]) -> None:
-    """Print accuracy before and after a batch with twenty times as many images of one class as of
-    another has.
+    """Print accuracy before and after a batch that has twenty times as many images of one class as
+    of another.
 
     All classes but one have few images, a twentieth of what the last one gets in the end: mean over
     classes and draws of the images, with the largest mean loss of a draw. `auto` chooses again with
@@ -406,7 +411,7 @@ def print_one_sided(base: str, streams: dict[str, Features]) -> None:
 
 
 def _learn_one_sided(name: str, found: Features, seed: int) -> tuple[float, float]:
-    """Return the accuracy before a one-sided batch and, as the mean over classes, after it."""
+    """Return the accuracy before a batch of mostly one class and after it, as mean over classes."""
     order = torch.randperm(len(found.labels), generator=torch.Generator().manual_seed(seed))
     few = max(2, min(int(torch.bincount(found.labels).max()) // BULK, 6))
     of_class = [order[found.labels[order] == c] for c in range(found.classes)]

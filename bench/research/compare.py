@@ -49,7 +49,9 @@ class Stream:
 
 
 def main() -> None:
-    """Print a table for each stream, and write all figures where a file is named."""
+    """Compare methods on each stream, print a table each, and write all figures to a file if one is
+    named.
+    """
     options = _arguments()
     rows = tuple(row for row in WORDS if row not in options.without)
     torch.set_num_threads(count_cores())
@@ -72,7 +74,7 @@ def main() -> None:
 
 
 def streams(scratch: Path, data: Path | None, photos: Path | None) -> Iterator[Stream]:
-    """Write each stream that there is as a folder of class folders, and yield it."""
+    """Write each available stream as a folder of class folders, and yield it."""
     yield Stream("digits", write_digits(scratch / "digits"), 5)
     if data is not None and (data / "mnist").is_dir():
         yield Stream("MNIST", write_mnist(data / "mnist", scratch / "mnist"), 5)
@@ -141,7 +143,7 @@ def _fields(text: str) -> dict[str, Any]:
 
 
 def _folder(text: str) -> Path | None:
-    """A folder that must be there; None for an empty text, as `make compare` sends it."""
+    """Return a folder that must exist; None for an empty text, as `make compare` sends it."""
     if text and not Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"there is no folder {text}")
     return Path(text) if text else None

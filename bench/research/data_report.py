@@ -63,7 +63,7 @@ Data = tuple[Images, np.ndarray]
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure how reliable and how fast the data report is, and print it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def measure_near_duplicates(cifar: list[Data]) -> None:
-    """Copies that are found, and unrelated images that are flagged."""
+    """Print the share of copies that are found, and of unrelated images that are flagged."""
     generator = np.random.default_rng(0)
     images = np.concatenate([x for x, _ in cifar])
     images = images[generator.permutation(len(images))[:10_000]]
@@ -115,7 +115,7 @@ def measure_near_duplicates(cifar: list[Data]) -> None:
 
 
 def measure_label_findings(cifar: list[Data], cleanlab: Path | None, folder: Path) -> None:
-    """Flipped labels that are found, and right ones that are accused."""
+    """Print the share of wrong labels that are found, and of correct ones that are flagged."""
     print(
         "| batch | images | seen | recall | precision | flagged without faults | cleanlab recall | "
         "precision |"
@@ -144,7 +144,7 @@ def measure_label_findings(cifar: list[Data], cleanlab: Path | None, folder: Pat
 
 
 def measure_shift_tests(cifar: list[Data]) -> None:
-    """Rejections at 5 % without a shift, and with brighter images."""
+    """Print the rejections at 5 % without a shift, and with brighter images."""
     x, _ = cifar[0]
     generator = torch.Generator().manual_seed(0)
     some = np.random.default_rng(0).permutation(len(x))[:2_000]
@@ -170,7 +170,7 @@ def measure_shift_tests(cifar: list[Data]) -> None:
 
 
 def measure_cost(cifar: list[Data], folder: Path) -> None:
-    """Seconds of the report within whole jobs."""
+    """Print the seconds of the data report within whole jobs."""
     pixels, digits = load_digits(return_X_y=True)
     grey = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     large = np.stack([make_square_array(image, SIZE, 3) for image in grey])
@@ -193,7 +193,7 @@ def measure_cost(cifar: list[Data], folder: Path) -> None:
 def _job(
     folder: Path, architecture: dict[str, Any], images: Images, numbers: np.ndarray
 ) -> tuple[float, float]:
-    """Seconds of the processor: of the phase `inspect`, and of the job."""
+    """Return the CPU seconds of the phase `inspect` and of the whole job."""
     folder.mkdir()
     names = [str(n) for n in np.unique(numbers)]
     held = np.arange(len(images)) % 6 == 0
@@ -248,8 +248,8 @@ def _job(
 def _planted(
     h: Tensor, right: np.ndarray, seed: int, cleanlab: Path | None, folder: Path
 ) -> tuple[float, float, float, float, float, float]:
-    """Recall, precision, accuracy out of sample, share accused; recall and precision of
-    cleanlab.
+    """Return recall, precision, accuracy and flagged share for planted wrong labels; recall and
+    precision of cleanlab.
     """
     generator = np.random.default_rng(seed)
     classes = int(right.max()) + 1
@@ -306,7 +306,9 @@ def _digits() -> tuple[Tensor, np.ndarray]:
 
 
 def _cifar(data: Path, folder: Path) -> list[Data]:
-    """Training images of each archive as the service decodes them, and their labels from 0."""
+    """Return the training images of each archive as the service decodes them, and their labels from
+    0.
+    """
     limits = Limits.from_settings(Settings(data_dir=folder))
     found = []
     for name in ARCHIVES:
@@ -332,7 +334,7 @@ def _resized(image: Images, generator: np.random.Generator) -> Images:
 
 
 def _all_pairs(hashes: np.ndarray) -> int:
-    """Near pairs, by comparing all."""
+    """Return the number of near-duplicate pairs, found by comparing all pairs."""
     total = 0
     for at in range(0, len(hashes), 500):
         close = (

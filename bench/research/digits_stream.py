@@ -21,7 +21,7 @@ from tools import digits, service
 
 
 def main() -> None:
-    """Print R of the first seed and ACC per seed for each method."""
+    """Print the accuracy matrix of the first seed and ACC per seed, for each method."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     seeds = parser.parse_args().seeds

@@ -63,7 +63,7 @@ class Update:
 
 
 def describe_changes(before: list[Said], after: list[Said]) -> tuple[Terms, float]:
-    """How the mean loss of files rose, each file counting alike, and how accuracy changed."""
+    """Return how much the mean loss and the accuracy changed, each file counting equally."""
     found = []
     for old, new in zip(before, after, strict=True):
         delta = new.logits - old.logits
@@ -77,7 +77,7 @@ def describe_changes(before: list[Said], after: list[Said]) -> tuple[Terms, floa
 
 
 def describe_costs(updates: list[Update]) -> list[str]:
-    """Time, memory and bytes over the updates."""
+    """Describe time, memory and bytes of the updates."""
     lines = [
         "update   s to the end of the curvature pass   s evaluating   peak MB   MB of parts   MB "
         "new"
@@ -106,8 +106,9 @@ def describe_costs(updates: list[Update]) -> list[str]:
 
 
 def describe_forecasts(updates: list[Update], trials: list[Update]) -> list[str]:
-    """Predicted beside measured, over all updates that have one, and over those kept and those
-    tried apart."""
+    """Compare forecast and measured losses, over all updates and for accepted and trial updates
+    separately.
+    """
     both = [(False, u) for u in updates] + [(True, u) for u in trials]
     lines = []
     for where, part in (
@@ -145,7 +146,7 @@ def describe_forecasts(updates: list[Update], trials: list[Update]) -> list[str]
 
 
 def _bands(predicted: list[float], measured: list[float], falls: list[float]) -> list[str]:
-    """Calibration: updates in bands of the forecast, with what was measured of them."""
+    """Compare forecasts with measurements, in bands of the forecast."""
     edges = [-math.inf, -1, 0, 1, 3, 10, 30, 100, math.inf]
     lines = []
     for low, high in itertools.pairwise(edges):
@@ -167,9 +168,7 @@ def _span(values: list[float]) -> str:
 
 
 def _beside(predicted: list[float], measured: list[float], tried: list[bool]) -> str:
-    """Rank correlations, of all and of those kept and tried apart; measured by predicted of those
-    tried.
-    """
+    """Describe rank correlations of forecast and measured losses, of all updates and of both kinds."""
     columns = [predicted, measured, tried]
     parts = [list(zip(*columns, strict=True))]
     parts += [[row for row in parts[0] if row[2] is which] for which in (False, True)]

@@ -69,8 +69,8 @@ class Mnist:
 
     @staticmethod
     def read(data: Path) -> "Mnist":
-        """From `data/mnist`. Raises OSError or ValueError where the files are not there or not idx
-        files.
+        """Read MNIST from `data/mnist`. Raises OSError or ValueError if the files are missing or
+        are not idx files.
         """
         parts = [
             (
@@ -82,8 +82,8 @@ class Mnist:
         return Mnist(*parts)
 
     def batch(self, classes: Sequence[int], count: int, turn: int, angle: float = 0) -> bytes:
-        """An npz upload of `count` training images of each class, others at each turn, and held-out
-        ones.
+        """Return an npz upload of `count` training images of each class, others in each turn, and
+        held-out ones.
         """
         arrays: dict[str, Any] = {}
         for part, prefix, size in ((self.train, "", count), (self.test, "test_", TESTED)):
@@ -108,7 +108,7 @@ class Stream:
 
 
 def main() -> None:
-    """Print base, matrices, forecasts and sizes."""
+    """Learn streams of digits by HTTP, and print base, matrices, forecasts and sizes."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -144,7 +144,7 @@ def main() -> None:
 
 
 def train_base(mnist: Mnist, architecture: Json) -> tuple[Network, float]:
-    """A network that has learned the digits of the base, and its accuracy on their test images."""
+    """Train a network on the base's digits, and return it with its test accuracy."""
     network = build_network(architecture, ImageSpec(SIZE, 1), "class", seed=0)
     network.add_task_classes(
         1, [str(c) for c in OF_BASE], "default", torch.Generator().manual_seed(0)
@@ -178,7 +178,7 @@ def upload_base(client: Perennial, network: Network, architecture: Json) -> str:
 def learn_all(
     client: Perennial, mnist: Mnist, base: str, options: argparse.Namespace
 ) -> list[Stream]:
-    """For every scenario and method what was learned.
+    """Learn the stream with every scenario and method, and return the results.
 
     Raises:
         JobEnded: a job did not end with a published version.
@@ -221,7 +221,7 @@ def learn_all(
 
 
 def build_batches(mnist: Mnist, scenario: str, count: int) -> Iterator[tuple[str, bytes]]:
-    """Three (task name, upload)."""
+    """Yield three batches as (task name, upload)."""
     for turn, angle in enumerate(ANGLES):
         if scenario == "data":
             yield f"turned-{angle}", mnist.batch(OF_TASKS, count // 3, turn, angle)
@@ -231,8 +231,9 @@ def build_batches(mnist: Mnist, scenario: str, count: int) -> Iterator[tuple[str
 
 
 def render_matrices(found: list[Stream]) -> str:
-    """Markdown: the accuracy matrix of every stream, a line per version, with ACC and forgetting of
-    the last."""
+    """Return the accuracy matrix of every stream in Markdown, with ACC and forgetting of the last
+    version.
+    """
     lines = [
         "| scenario | method | version | task 1 | task 2 | task 3 | ACC | forgetting |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
@@ -248,7 +249,7 @@ def render_matrices(found: list[Stream]) -> str:
 
 
 def render_forecasts(found: list[Stream]) -> str:
-    """Markdown: what each update was predicted to cost earlier tasks, and what it did."""
+    """Return a Markdown table of each update's forecast and measured loss on earlier tasks."""
     lines = [
         "| scenario | method | version | predicted rise | measured rise | ratio | by task: before "
         "→ after |",
@@ -273,8 +274,9 @@ def render_forecasts(found: list[Stream]) -> str:
 
 
 def render_sizes(found: list[Stream]) -> str:
-    """Markdown: kB of the last version's parts by type, and of what it does not share with earlier
-    versions."""
+    """Return a Markdown table of kB of the last version's parts by type, in all and not shared with
+    earlier versions.
+    """
     kinds = ("backbone", "displacement", "head", "curvature", "buffer")
     lines = [
         f"| scenario | method | {' | '.join(kinds)} | all | new |",
@@ -311,7 +313,9 @@ def _turned(images: Pixels, angle: float) -> Pixels:
 
 
 def _tensors(images: Pixels, labels: Pixels, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Digits of the base, normalised as the service does where a base brings no statistics."""
+    """Return the base's digits as tensors, normalised as the service does for a base without
+    statistics.
+    """
     rows = np.flatnonzero(np.isin(labels, OF_BASE))[:limit]
     x = torch.from_numpy(images[rows]).float().div(255).sub(0.5).div(0.25)
     return x[:, None], torch.from_numpy(labels[rows].astype(np.int64)) - OF_BASE[0]

@@ -68,7 +68,7 @@ Json = dict[str, Any]
 
 
 def main() -> None:
-    """Learn and print."""
+    """Run many updates by DLCFT, and print how their forecasts compare with measurements."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -101,8 +101,8 @@ def main() -> None:
 
 
 def learn_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list[Update]]:
-    """The base, then all updates, one after the other: those that were kept, and those tried beside
-    them.
+    """Train the base, then run all updates one after the other, those of the stream and trial ones
+    beside them.
     """
     files = Files(options.data, folder / "data")
     stream = DataSet(name="stream", path="cifar100", classes="80-99", splits=options.updates)
@@ -190,13 +190,14 @@ def learn_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Updat
 
 
 def run_base(spec: Json, out: Path) -> None:
-    """In a child: train the base."""
+    """In a child process: train the base."""
     run_job({**spec, "out": str(out)})
 
 
 def run_update(spec: Json, out: Path, tasks: list[Path], test: Path, count: int) -> Update:
-    """In a child: one update, timed by the job's own events, and what its network says of all tasks
-    so far."""
+    """In a child process: run one update, timed by the job's events, and predict all tasks so far
+    by its network.
+    """
     at: dict[str, float] = {}
     used: dict[str, float] = {}
     peak = 0
@@ -247,7 +248,7 @@ def run_update(spec: Json, out: Path, tasks: list[Path], test: Path, count: int)
 def predict_sample(
     network: Network, method: Method, inputs: Inputs, path: Path, classes: list[str], count: int
 ) -> Said:
-    """What the network says of `count` images of a file, always the same."""
+    """Return the predictions of a network for the same `count` images of a file."""
     data = Dataset.read_file(path, classes)
     rows = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:count]
     logits = [
@@ -258,7 +259,7 @@ def predict_sample(
 
 
 def read_forecast_terms(parent: Json, parts: list[Json], result: Json) -> Terms | None:
-    """The forecast of an update, and its terms from the files of the two versions."""
+    """Return the forecast of an update and its terms, from the files of the two versions."""
     if "forecast" not in result:
         return None
     section = Section()
@@ -283,7 +284,7 @@ def read_forecast_terms(parent: Json, parts: list[Json], result: Json) -> Terms 
 
 
 def run_in_child(function: Any, *arguments: Any) -> Any:
-    """Return a function's value, computed in a process of its own, whose memory is its own too."""
+    """Return a function's value, computed in a child process with its own memory."""
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(target=_answer, args=(queue, functools.partial(function, *arguments)))

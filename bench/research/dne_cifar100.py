@@ -101,7 +101,9 @@ PROTOCOLS = {
 
 
 def plan_of(protocol: Protocol, per_task: int, heads: list[int], seeds: list[int]) -> Plan:
-    """The experiment. Raises PlanError when classes and tasks do not come out even."""
+    """Return the plan of an experiment. Raises PlanError if classes do not divide evenly into
+    tasks.
+    """
     kept = {"exemplars": protocol.exemplars}
     expanding = {**kept, "tuning_epochs": protocol.tuning_epochs}
     methods: dict[str, Json] = {
@@ -147,7 +149,7 @@ def plan_of(protocol: Protocol, per_task: int, heads: list[int], seeds: list[int
 
 
 def operations(method: str, architecture: Json, tasks: int, classes: int) -> float:
-    """2 × multiplications of one answer of the last version, in G, counted."""
+    """Return 2 × multiplications of one prediction of the last version, in G, counted."""
     names = tuple(map(str, range(classes)))
     network = build_network(architecture, ImageSpec(32, 3), "class", HeadSpec(names))
     if method.startswith("dne-"):
@@ -160,7 +162,7 @@ def operations(method: str, architecture: Json, tasks: int, classes: int) -> flo
 
 
 def table(outcomes: list[Outcome], architecture: Json, per_task: int, full: bool) -> str:
-    """Markdown, a row per run, read out without a task."""
+    """Return a Markdown table with a row per run, evaluated without a task."""
     paper = ["paper's LA", "AA", "D"] if full else []
     head = [
         "method",
@@ -206,7 +208,7 @@ def _number(value: float | None, digits: int = 2) -> str:
 
 
 def main() -> int:
-    """Exit status of the experiment."""
+    """Run the experiment on CIFAR-100 and return its exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -66,11 +66,11 @@ class Stream:
     asked: int = 0
 
     def models(self) -> tuple[str, str]:
-        """The undisturbed one, then the one that is killed."""
+        """Names of two models: one that learns without interruption, and one whose job is killed."""
         return f"{self.name}-undisturbed", f"{self.name}-killed"
 
     def probe(self) -> list[tuple[str, tuple[str, bytes, str]]]:
-        """Held-out images of all tasks, for a form; of classes, too, that a version does
+        """Return held-out images of all tasks as form files, including classes that a version does
         not know.
         """
         held_out = [
@@ -80,7 +80,7 @@ class Stream:
         return [("image", (path, png, "image/png")) for path, png in chosen]
 
     def ask(self, http: httpx2.Client, model: str, newest: int) -> None:
-        """Have every version predict the probe, and compare with what it answered before."""
+        """Let every version predict the probe images, and compare with its earlier predictions."""
         for version in range(1, newest + 1):
             body = (
                 http.post(f"/v1/models/{model}/versions/{version}/predict", files=self.probe())
@@ -96,7 +96,7 @@ class Stream:
 
 
 def main() -> None:
-    """Print, for each stream, what was killed, what was compared, bytes and accuracies."""
+    """Print, for each stream, the kills, the comparisons, bytes and accuracies."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -135,20 +135,20 @@ def main() -> None:
 
 
 def open_http_client(running: service.Service) -> httpx2.Client:
-    """Open an HTTP client for answers whose bytes are compared."""
+    """Open an HTTP client for responses whose bytes are compared."""
     return httpx2.Client(
         base_url=running.url, headers={"Authorization": f"Bearer {running.key}"}, timeout=60
     )
 
 
 def require_true(holds: bool, otherwise: str) -> None:
-    """Raise SystemExit, status 1, with what is wrong unless a condition holds."""
+    """Exit with status 1 and a message unless a condition holds."""
     if not holds:
         raise SystemExit(f"FAILED: {otherwise}")
 
 
 def digits_tasks() -> Iterator[Files]:
-    """The demo's five archives, every fifth image of them held out."""
+    """Yield the demo's five archives, with every fifth image held out."""
     for _, archive in digits.build_archives():
         with zipfile.ZipFile(io.BytesIO(archive)) as source:
             yield {
@@ -158,8 +158,8 @@ def digits_tasks() -> Iterator[Files]:
 
 
 def cifar_tasks(folder: Path, classes: int, images: int) -> Iterator[Files]:
-    """The first `classes` of each archive: `images` of each for training, a quarter as many held
-    out.
+    """Yield the first `classes` of each archive: `images` of each for training, a quarter as many
+    held out.
     """
     for first in range(0, 10 * ARCHIVES, 10):
         paths: dict[str, dict[str, list[str]]] = {
@@ -188,7 +188,7 @@ def pack_zip(files: Files) -> bytes:
 
 
 def learn_both(running: service.Service, stream: Stream, epochs: int) -> None:
-    """Learn the stream undisturbed and killed, compare, and print."""
+    """Learn the stream with and without kills, compare both models, and print the result."""
     client = Perennial(running.key, base_url=running.url)
     counts = [
         sum(p.startswith(part) for f in stream.tasks for p in f) for part in ("train/", "test/")
@@ -226,8 +226,9 @@ def learn_both(running: service.Service, stream: Stream, epochs: int) -> None:
 def learn(
     running: service.Service, stream: Stream, model: str, epochs: int, stages: tuple[str, ...]
 ) -> None:
-    """Task by task, all versions predicting after each; of task 3 the process is killed once in
-    each of `stages`."""
+    """Learn task by task, with predictions by all versions after each; in task 3 the process is
+    killed in each of `stages`.
+    """
     client, http = Perennial(running.key, base_url=running.url), open_http_client(running)
     client.models.create(
         model,
@@ -272,7 +273,7 @@ def kill_job(running: service.Service, job: JobHandle, stage: str) -> None:
 
 
 def print_resumed(handle: JobHandle, job: types.Job, stages: tuple[str, ...]) -> None:
-    """Print where the job was killed, and from which snapshot it went on."""
+    """Print where the job was killed, and from which snapshot it resumed."""
     require_true(job.attempt == 1 + len(stages), f"{len(stages)} kills, but attempt {job.attempt}")
     events = list(handle.events())
     for attempt, stage in enumerate(stages, start=2):
@@ -301,7 +302,7 @@ def print_resumed(handle: JobHandle, job: types.Job, stages: tuple[str, ...]) ->
 
 
 def compare(stream: Stream, versions: list[types.Version], others: list[types.Version]) -> None:
-    """Have equal parts and answers in the undisturbed and the killed model."""
+    """Check that both models have equal parts and predictions."""
     for one, other in zip(versions, others, strict=True):
         ours, theirs = (read_digests(v) for v in (one, other))
         differing = sorted(
@@ -324,7 +325,7 @@ def compare(stream: Stream, versions: list[types.Version], others: list[types.Ve
 
 
 def check_kept_experts(versions: list[types.Version]) -> None:
-    """Have every version contain the experts before it unchanged, and be new but for them."""
+    """Check that every version contains the earlier experts unchanged, and that the rest is new."""
     for before, after in pairwise(versions):
         number, known = after.number, read_digests(after)
         for name, digest in read_digests(before).items():
@@ -350,7 +351,9 @@ def read_digests(version: types.Version) -> dict[str, str]:
 
 
 def render_sizes(versions: list[types.Version]) -> str:
-    """Markdown: bytes that each version adds, and those that it shares with earlier ones."""
+    """Return a Markdown table of bytes that each version adds, and that it shares with earlier
+    ones.
+    """
     lines = [
         "| version | its expert | head | exemplars | new in all | shared |",
         "|---:|---:|---:|---:|---:|---:|",
@@ -368,7 +371,7 @@ def render_sizes(versions: list[types.Version]) -> str:
 
 
 def _job_process(running: service.Service) -> psutil.Process:
-    """The process that the zygote forked for the job."""
+    """Return the process that the zygote forked for the job."""
     for found in psutil.Process(running.process.pid).children(recursive=True):
         parent = found.parent()
         if (

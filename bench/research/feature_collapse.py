@@ -32,7 +32,7 @@ ABSURD: Mapping[str, Any] = {
 
 
 def main() -> None:
-    """Print a row of the table for each method."""
+    """Print, for each method, how far features lose accuracy and how often the gate notices it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     seeds = parser.parse_args().seeds
@@ -61,8 +61,8 @@ def _create(client: Perennial, model: str, method: Any, seed: int) -> str:
 
 
 def _learn(client: Perennial, name: str, method: Any, seed: int) -> Iterator[tuple[float, bool]]:
-    """Learn a stream; the loss of each version that was compared, and whether the limit of a new
-    model holds it.
+    """Learn a stream; yield the feature loss of each compared version, and whether the default
+    limit would hold it.
     """
     model = _create(client, f"{name.replace('+', 'p')}-{seed}", method, seed)
     for _, archive in digits.build_archives():

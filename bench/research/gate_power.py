@@ -99,7 +99,7 @@ class Features:
 
 
 def main() -> None:
-    """Print the three tables."""
+    """Print three tables on how small a loss the gate detects."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -171,7 +171,7 @@ def _read_photo_features(data: Path, photos: Path, cache: Path) -> dict[str, Fea
 
 
 def _cut(features: dict[str, Features]) -> tuple[Stream, ...]:
-    """Cut each data set into batches of few classes, with few and with many images of a class."""
+    """Split each data set into batches of few classes, with few and with many images of a class."""
     return tuple(
         Stream(f"{name}, {images} images of a class", name, max(2, data.classes // 4), images)
         for name, data in features.items()
@@ -180,7 +180,7 @@ def _cut(features: dict[str, Features]) -> tuple[Stream, ...]:
 
 
 def _extract(files: Files, images: Images) -> Features:
-    """Features of the packaged base, of both parts."""
+    """Return the features of both parts on the packaged base."""
     source = files.source(images)
     channels = files.form(images)["channels"]
     base = packaged_base.load_description()
@@ -271,8 +271,7 @@ def _print_alarms(streams: dict[str, Features], heads: dict[str, Learn], splits:
 def _judge_halves(
     data: Features, learn: Learn, generator: torch.Generator
 ) -> Iterator[tuple[int, list[list[GateCheck]]]]:
-    """Learn ten random classes from half of 40 images each, and judge the heads of `UPDATES` beside
-    that.
+    """Learn ten random classes from half of their images, and judge `UPDATES` heads beside that.
 
     Yields the checks of each update for each number of held-out images.
     """
@@ -321,7 +320,7 @@ class _Task:
 
 
 def _count(tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> LossCount:
-    """Counts of (truth, right before, negative, positive), by class."""
+    """Return the counts of (truth, right before, negative, positive), by class."""
     truth, before, negative, positive = (torch.cat(column) for column in zip(*tasks, strict=True))
     classes = [
         {
@@ -362,7 +361,7 @@ def _judge(
     new: tuple[int, int] | None,
     gate: GateLimits = NEW_GATE,
 ) -> list[GateCheck]:
-    """Judge by a gate; new: right answers on the batch's new classes, and their images."""
+    """Judge losses by a gate; new: correct predictions on new classes, and their images."""
     forgotten, lost, confused = [], [], []
     for task in tasks:
         right, kept, now = task.old == task.truth, task.best == task.truth, task.now == task.truth
@@ -422,7 +421,7 @@ def _print_streams(
 
 
 def _keep_worst(worst: dict[str, float], checks: list[GateCheck]) -> None:
-    """Keep the largest significant loss, and the smallest share right."""
+    """Update the largest significant loss and the smallest share of correct predictions."""
     for check in checks:
         name, value = check["name"], check["value"]
         is_share_right = name in ("class_lost", "learned_nothing")

@@ -45,7 +45,7 @@ time.
 
 
 def main() -> None:
-    """Print the table."""
+    """Learn a stream of digits with each method by HTTP, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--tasks", type=int, default=5)
@@ -101,7 +101,7 @@ def learn_all(
 def build_model_request(
     entry: types.Method, families: dict[str, str], recipe: Json, usual: str | Json
 ) -> Json:
-    """The fields of a model that learns the digits with a method of the catalogue."""
+    """Return the fields of a model that learns the digits with a method of the catalogue."""
     scenario = next(s for s in SCENARIOS if s in entry.scenarios)
     accepted = entry.accepts.architectures
     name = usual if isinstance(usual, str) else usual["name"]
@@ -120,7 +120,7 @@ def build_model_request(
 
 
 def render_table(found: list[tuple[types.Model, types.Metrics]]) -> str:
-    """Markdown: the last row of each accuracy matrix, and the figures that follow."""
+    """Return a Markdown table of the last row of each accuracy matrix, and its figures."""
     columns = max(len(metrics.columns) for _, metrics in found)
     tasks = [f"task {n + 1}" for n in range(columns)]
     lines = [
@@ -143,7 +143,7 @@ def render_table(found: list[tuple[types.Model, types.Metrics]]) -> str:
 
 
 def render_matrices(found: list[tuple[types.Model, types.Metrics]]) -> str:
-    """Markdown: the accuracy matrix R of every method, a line per version."""
+    """Return the accuracy matrix of every method in Markdown, a line per version."""
     tasks = [column.task for column in max((metrics.columns for _, metrics in found), key=len)]
     lines = [
         f"| R of | version | {' | '.join(f'task {task}' for task in tasks)} |",
@@ -157,8 +157,8 @@ def render_matrices(found: list[tuple[types.Model, types.Metrics]]) -> str:
 
 
 def render_remarks(client: Perennial, *, recipe: Json, usual: str | Json = "small-cnn") -> str:
-    """Markdown: the answers to a weak combination, an impossible one, and another method in
-    mid-life.
+    """Return, in Markdown, the responses to a weak combination, an impossible one, and a change of
+    method.
 
     Args:
         recipe, usual: as for `learn_all`.

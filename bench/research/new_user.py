@@ -35,7 +35,7 @@ MODELS: dict[str, Json] = {
 
 
 def main() -> None:
-    """Print a row of figures for each model, and what its last job warned of."""
+    """Learn a new user's photos with the defaults, and print accuracy and warnings of each model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--images", type=int, default=60, help="to learn from, of each class")
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def build_batches(folder: Path, images: int, size: int) -> Iterator[bytes]:
-    """ZIPs of `train/CLASS/` and `test/CLASS/`, each of classes that no other has."""
+    """Yield ZIPs of `train/CLASS/` and `test/CLASS/`, each with classes of its own."""
     sources = [zipfile.ZipFile(folder / f"classes_{first}-{first + 9}.zip") for first in (60, 70)]
     files: dict[str, dict[str, list[tuple[zipfile.ZipFile, str]]]] = {}
     for source in sources:
@@ -94,7 +94,7 @@ def build_batches(folder: Path, images: int, size: int) -> Iterator[bytes]:
 
 
 def draw_photo(content: bytes, size: int) -> bytes:
-    """A picture as a JPEG of `size` pixels a side."""
+    """Return a picture as a JPEG of `size` pixels a side."""
     out = io.BytesIO()
     picture = Image.open(io.BytesIO(content)).convert("RGB")
     picture.resize((size, size), Image.Resampling.BICUBIC).save(out, "JPEG", quality=92)

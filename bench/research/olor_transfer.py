@@ -70,7 +70,7 @@ class Row:
 
 
 def main() -> int:
-    """The exit status: 0, or 1 when runs failed."""
+    """Run the comparison of OLOR settings, and return the exit status: 0, or 1 if runs failed."""
     parser = argparse.ArgumentParser(
         prog="bench.research.olor_transfer", description=__doc__.splitlines()[0]
     )
@@ -108,7 +108,7 @@ def main() -> int:
 
 
 def rows(outcomes: Sequence[Outcome]) -> list[Row]:
-    """A row per method of the finished runs; streams and seeds are averaged."""
+    """Return a row per method of the finished runs, averaged over streams and seeds."""
     of_method: dict[str, list[Outcome]] = {}
     for cell, found in group_by_cell(outcomes).items():
         of_method.setdefault(cell[3], []).extend(found)
@@ -137,7 +137,9 @@ def rows(outcomes: Sequence[Outcome]) -> list[Row]:
 
 
 def on_the_front(row: Row, others: Iterable[Row]) -> bool:
-    """Whether no other row of the network is at least as good in both, and better in one."""
+    """Return True if no other row of the network is at least as good in both figures and better in
+    one.
+    """
     return not any(
         (other.target, other.source) != (row.target, row.source)
         and other.target >= row.target
@@ -148,7 +150,7 @@ def on_the_front(row: Row, others: Iterable[Row]) -> bool:
 
 
 def render(found: Sequence[Row]) -> str:
-    """The table in Markdown, by network and rising target."""
+    """Return the table in Markdown, by network and rising target."""
     head = [
         "network",
         "method",
@@ -182,8 +184,8 @@ def render(found: Sequence[Row]) -> str:
 def _methods(
     known: Sequence[dict[str, Any]], networks: Sequence[str], grid: Sequence[tuple[float, float]]
 ) -> list[dict[str, Any]]:
-    """Full tuning and the linear probe of the plan, and its OLOR with every pair of iota1 and
-    gamma.
+    """Return full tuning and the linear probe of the plan, and its OLOR with every pair of iota1
+    and gamma.
     """
     methods = []
     for method in known:
@@ -203,7 +205,7 @@ def _methods(
 
 
 def _retarget(document: dict[str, Any], target: str, data: Path, out: Path) -> None:
-    """Replace the plan's streams by those of the target."""
+    """Replace the plan's streams by those of the target data set."""
     if target == "far":
         path = str(_coloured_digits(data / "mnist", out / "far"))
         document["data"] = [
@@ -220,9 +222,7 @@ def _retarget(document: dict[str, Any], target: str, data: Path, out: Path) -> N
 
 
 def _shrink(document: dict[str, Any]) -> None:
-    """The small form: another base, one stream of ten classes, small batches that make as many
-    steps.
-    """
+    """Shrink the plan: another base, one stream of ten classes, small batches with as many steps."""
     document["data"] = [{**document["data"][0], "classes": "50-59", "classes_per_task": 5}]
     base = document["bases"][0]
     base["architecture"] = {"name": "resnet20", "width": 8}
@@ -232,7 +232,9 @@ def _shrink(document: dict[str, Any]) -> None:
 
 
 def _coloured_digits(source: Path, folder: Path) -> Path:
-    """A folder with one archive of MNIST's first images of each class, three equal channels."""
+    """Write an archive of MNIST's first images of each class with three equal channels, and return
+    its folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "mnist.zip").exists():
         return folder.resolve()

@@ -84,20 +84,20 @@ class Stream:
 
 
 def run_even(classes: int, large: int) -> Batches:
-    """One batch of all classes, then one with 120 of one of them."""
+    """Return one batch of all classes, then one with 120 images of a single class."""
     last = [(c, slice(FEW, FEW + (BULK if c == large else FEW))) for c in range(classes)]
     return [[(c, slice(FEW)) for c in range(classes)], last]
 
 
 def run_several(classes: int, large: int) -> Batches:
-    """Learn classes in three batches, then one batch with 120 images of one of them."""
+    """Return three batches of classes, then one batch with 120 images of one of them."""
     cuts = [classes * part // 3 for part in range(4)]
     parts = [[(c, slice(FEW)) for c in range(*cut)] for cut in itertools.pairwise(cuts)]
     return [*parts, run_even(classes, large)[1]]
 
 
 def run_rarest(classes: int, large: int) -> Batches:
-    """One batch in which a class has half as many images as others, then one of that class
+    """Return a batch in which a class has half as many images as others, then one of that class
     alone.
     """
     first = [(c, slice(FEW if c == large else 2 * FEW)) for c in range(classes)]
@@ -112,7 +112,7 @@ CASES: dict[str, Callable[[int, int], Batches]] = {
 
 
 def main() -> None:
-    """Print a table for each case."""
+    """Print a table for each case of a batch that has mostly one class."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--photos", type=Path, help="a further stream")
@@ -187,7 +187,7 @@ def read_cifar(data: Path, *tens: str) -> closed_forms.Labelled:
 
 
 def split(name: str, images: closed_forms.Labelled) -> Stream:
-    """Hold out up to 50 images of each class, as many as leave enough for each case."""
+    """Hold out up to 50 images of each class, but leave enough for each case."""
     by_class: dict[int, list[bytes]] = {}
     for row in np.random.default_rng(0).permutation(len(images)):
         by_class.setdefault(images[row][1], []).append(images[row][0])
@@ -232,7 +232,7 @@ class Start:
         )
 
     def measure(self, case: Callable[[int, int], Batches], draws: int) -> str:
-        """Learn a case by several draws; mean accuracy over known classes before → after, and the
+        """Measure a case by several draws: mean accuracy over known classes before → after, and the
         largest loss.
         """
         found = [self._learn(case, seed) for seed in range(draws)]
@@ -312,7 +312,7 @@ class Start:
         return self._read_version(out / "result", number, kept)
 
     def _measure_accuracy(self, network: Network, method: Method, inputs: Inputs) -> float:
-        """The mean over the classes that the network knows."""
+        """Return the mean accuracy over the classes that the network knows."""
         network.eval()
         recalls = []
         with torch.inference_mode():
@@ -325,8 +325,8 @@ class Start:
         return float(np.mean(recalls))
 
     def _read_version(self, folder: Path, number: int, kept: list[Json]) -> Json:
-        """A result as the parent of the next batch, with sums and features of all batches before
-        (`kept`).
+        """Return a result as the parent of the next batch, with sums and features of all earlier
+        batches.
         """
         result = json.loads((folder / "result.json").read_text())
         parts = [
@@ -350,14 +350,14 @@ class Start:
         return METHODS[self._recipe["method"]["name"]].inference == "analytic"
 
     def _images(self, c: int, order: np.ndarray, batches: Batches) -> list[bytes]:
-        """The images of a class that a draw shows: those held out, and those of its batches."""
+        """Return the images of a class in a draw: held-out ones, and those of its batches."""
         rows = sorted(
             {row for batch in batches for which, part in batch if which == c for row in order[part]}
         )
         return [*self._stream.held_out[c], *(self._stream.train[c][row] for row in rows)]
 
     def _know(self, images: list[bytes]) -> None:
-        """Have the features of these images, computed now or before."""
+        """Compute the features of those images that have none yet."""
         new = {hashlib.sha256(image).hexdigest(): image for image in images}
         missing = [key for key in new if key not in self._computed]
         if missing:
@@ -368,7 +368,7 @@ class Start:
         self._known.add_features(pixels, torch.stack([self._computed[key] for key in new]))
 
     def _decode(self, content: bytes) -> Tensor:
-        """uint8 [S, S, 3]."""
+        """Decode an image to uint8 [S, S, 3]."""
         if content not in self._decoded:
             pixels = decode_image(content, self._prepared.size, 3, 1 << 26, self._prepared.resizing)
             self._decoded[content] = torch.from_numpy(np.ascontiguousarray(pixels))

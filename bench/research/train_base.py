@@ -44,7 +44,7 @@ SEED = 0
 
 
 def main() -> None:
-    """Train, or go on training, and write the base."""
+    """Train the packaged base, or resume its training, and write it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def load_images(folder: Path, cache: Path) -> dict[str, np.ndarray]:
-    """`train`, `test` (uint8 [n, 3, 32, 32]), `train_labels`, `test_labels` (int64 [n]) and
+    """Return `train`, `test` (uint8 [n, 3, 32, 32]), `train_labels`, `test_labels` (int64 [n]) and
     `classes`.
     """
     if not cache.exists():
@@ -108,7 +108,7 @@ class Training:
         self._load()
 
     def run(self, until: float) -> None:
-        """Train epochs until all are done or the time is up."""
+        """Train epochs until all are done or a time is reached."""
         while len(self.curve) < self.epochs and time.monotonic() < until:
             epoch, began = len(self.curve), time.process_time()
             loss = self._epoch(epoch)
@@ -154,7 +154,9 @@ class Training:
 
     @torch.no_grad()
     def accuracy(self) -> float:
-        """Share of the 6,000 test images of the 60 classes that are answered right, in float32."""
+        """Return the share of the 6,000 test images of the 60 classes that are predicted correctly,
+        in float32.
+        """
         self.network.eval()
         inputs, labels = (
             torch.from_numpy(self.data["test"]),
@@ -211,7 +213,7 @@ class Training:
 
 
 def compute_rate(share: float) -> float:
-    """The rate as a share of its peak, after a share of all steps: a linear rise over 15 %, then a
+    """Return the learning rate as a share of its peak: a linear rise over 15 % of all steps, then a
     cosine to 0.
     """
     rise = 0.15
@@ -223,7 +225,9 @@ def compute_rate(share: float) -> float:
 
 
 def augment_images(x: Tensor, generator: torch.Generator) -> Tensor:
-    """uint8 [n, 3, 32, 32] → normalised float [n, 3, 32, 32], cropped, mirrored, recoloured."""
+    """Augment uint8 [n, 3, 32, 32] to normalised float [n, 3, 32, 32]: cropped, mirrored,
+    recoloured.
+    """
     n, _, size, _ = x.shape
     draws = torch.rand(n, 6, generator=generator)
     padded = functional.pad(x.float() / 255, (PAD, PAD, PAD, PAD), mode="reflect")
@@ -243,7 +247,7 @@ def augment_images(x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def normalise_images(x: Tensor) -> Tensor:
-    """Values in [0, 1] by CIFAR-100's statistics, in channels_last."""
+    """Normalise images in [0, 1] by CIFAR-100's statistics, in channels_last."""
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
     return ((x - mean) / std).to(memory_format=torch.channels_last)
 

@@ -79,7 +79,7 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def main() -> None:
-    """Print the transcript."""
+    """Run the commands of a transcript, and print it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def write_photos(source: Path, folder: Path) -> None:
-    """`week-31/train/<class>/<n>.jpg` and so on, and some held-out ones in `new`."""
+    """Write photos as `week-31/train/<class>/<n>.jpg` and so on, and some held-out ones in `new`."""
     with zipfile.ZipFile(source) as archive:
         files: dict[tuple[str, str], list[str]] = {}
         for name in sorted(archive.namelist()):
@@ -126,7 +126,7 @@ def write_photos(source: Path, folder: Path) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """A file, and the folders above it."""
+    """Write a file, and create its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
 
@@ -139,7 +139,7 @@ class Terminal:
     environment: dict[str, str]
 
     def run(self, command: str) -> str:
-        """The text on the screen when a command has ended, and its exit status where that is not
+        """Run a command, and return the text on the screen after it, with an exit status other than
         0.
         """
         master, child = pty.openpty()

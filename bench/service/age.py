@@ -82,7 +82,7 @@ class CountedStore:
         return operation
 
     def get_local_path(self, _key: str) -> Path | None:
-        """As of S3: none."""
+        """Return None, as S3 does."""
         return None
 
 
@@ -119,11 +119,11 @@ class Stream:
         assert answer.status_code == 201, answer.text
 
     def update(self, number: int) -> Figures:
-        """Send a made-up batch and learn it."""
+        """Send a made-up batch and learn it; return the cost."""
         return self.learn(make_batch(number, self._scenario, self._side))
 
     def learn(self, archive: bytes) -> Figures:
-        """Send a batch and learn it."""
+        """Send a batch and learn it; return the cost."""
         answer = self._client.post(
             "/v1/models/aging/tasks",
             content=archive,
@@ -133,7 +133,7 @@ class Stream:
         return self._run_job()
 
     def edit(self, operations: list[dict[str, Any]]) -> Figures:
-        """Send an edit and make its version."""
+        """Send an edit and make its version; return the cost."""
         answer = self._client.post("/v1/models/aging/edits", json={"operations": operations})
         assert answer.status_code == 202, answer.text
         return self._run_job()
@@ -163,11 +163,11 @@ class Stream:
         )
 
     def requests(self) -> str:
-        """Requests of the last update by kind."""
+        """Return the numbers of store requests of the last update, by kind, as text."""
         return " ".join(f"{name} {count}" for name, count in sorted(self._store.counts.items()))
 
     def close(self) -> None:
-        """End worker and API."""
+        """Stop worker and API."""
         self._worker.close_worker()
         self._client.__exit__(None, None, None)
         self._db.close()
@@ -177,8 +177,8 @@ class Stream:
 
 
 def make_batch(number: int, scenario: str, side: int) -> bytes:
-    """An npz of `PER_CLASS` images of each of ten classes: new ones, or in the data scenario the
-    same.
+    """Return an npz of `PER_CLASS` images of each of ten classes: new classes, or in the data
+    scenario the same.
     """
     first = 0 if scenario == "data" else CLASSES * (number - 1)
     draw = np.random.default_rng(number)
@@ -215,7 +215,7 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def run_stream(method: str, scenario: str, updates: int, side: int) -> None:
-    """Print one stream, a line for every tenth update."""
+    """Run one stream of updates, and print a line for every tenth one."""
     print(f"\n{method}, scenario {scenario}, {side} px, {CLASSES * PER_CLASS} images a batch")
     print(
         "| update | s | job CPU s | worker CPU s | SQL | store | by kind | new bytes | stored "
@@ -254,7 +254,7 @@ def _median(some: list[Figures], name: str) -> float:
 
 
 def main() -> None:
-    """Run the streams that are asked for."""
+    """Run the requested streams."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

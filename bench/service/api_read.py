@@ -26,7 +26,7 @@ CLIENTS = (1, 16, 64)
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure requests for one job, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="per figure")
     seconds = parser.parse_args().seconds

@@ -17,7 +17,7 @@ app = FastAPI()
 
 @app.get("/jobs/{job_id}")
 def job(job_id: str) -> dict[str, Any]:
-    """One row, its columns as JSON: no key, no owner, no ETag."""
+    """Return one database row as JSON, without key, owner or ETag, as a reference for speed."""
     with Session(engine) as session:
         row = session.get_one(Job, job_id)
         return {

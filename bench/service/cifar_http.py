@@ -19,7 +19,7 @@ from tools import service
 
 
 def main() -> None:
-    """Print what was ingested, how fast, what was learned, and the digest of the resumed
+    """Ingest and learn CIFAR-100 by HTTP, and print rates, results and the digest of a resumed
     download.
     """
     parser = argparse.ArgumentParser(description=__doc__)

@@ -43,7 +43,7 @@ RECIPE = {"method": {"name": "der++", "buffer": 20}}
 
 
 def main() -> int:
-    """Both parts; what went wrong."""
+    """Measure a service under many clients, and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def _trained(running: service.Service, given: argparse.Namespace) -> list[str]:
-    """The job alone, with the crowd, alone."""
+    """Measure a job alone, with many readers of its events, and alone again."""
     client = Perennial(running.key, base_url=running.url)
     batch = _images(100, 16)
     _alone(client, "first", batch, 1)  # the worker's first job loads what the others find loaded
@@ -129,13 +129,13 @@ def _submit(client: Perennial, name: str, batch: bytes, epochs: int) -> JobHandl
 
 
 def _seconds(job: types.Job) -> float:
-    """From claim to publication."""
+    """Return the seconds of a job from claim to publication."""
     begin, end = (datetime.fromisoformat(at or "") for at in (job.started_at, job.finished_at))
     return (end - begin).total_seconds()
 
 
 async def _follow_all(running: service.Service, job: str, streams: int) -> list[int]:
-    """How many events each stream received until the server ended it."""
+    """Return the number of events that each stream received until the server ended it."""
     parts = urlsplit(running.url)
     request = (
         f"GET /v1/jobs/{job}/events HTTP/1.1\r\nHost: {parts.netloc}\r\nAccept: "
@@ -155,7 +155,7 @@ async def _follow_all(running: service.Service, job: str, streams: int) -> list[
 
 
 def _uploaded(running: service.Service, uploads: int, megabytes: int) -> list[str]:
-    """All uploads at once."""
+    """Send all uploads at the same time; return what went wrong."""
     client = Perennial(running.key, base_url=running.url)
     names = [f"upload-{number}" for number in range(uploads)]
     for name in names:
@@ -212,7 +212,9 @@ def _uploaded(running: service.Service, uploads: int, megabytes: int) -> list[st
 
 
 def _images(count: int, side: int) -> bytes:
-    """Two classes of noise, `count` images in all; at 200 pixels a side eight are 1 MB."""
+    """Return two classes of noise images, `count` in all; at 200 pixels a side eight images have 1
+    MB.
+    """
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for number in range(count):

@@ -19,7 +19,7 @@ from bench.service.age import CLASSES, Figures, Stream
 
 
 def main() -> None:
-    """Build the model, make the edits and print their cost."""
+    """Build a model, make the edits and print their cost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=100)
     parser.add_argument("--per-class", type=int, default=50)
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def list_edits(tasks: int) -> dict[str, list[dict[str, Any]]]:
-    """Return the edits to measure, by what they do."""
+    """Return the edits to measure, by a description."""
     first_class = {task: CLASSES * (task - 1) for task in (1, tasks // 2, tasks)}
     edits: dict[str, list[dict[str, Any]]] = {
         f"one image of task {task}": [

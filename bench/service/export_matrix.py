@@ -87,7 +87,7 @@ WAYS = {
 
 
 def explain_impossible(architecture: str, way: str) -> str | None:
-    """Why no version of this architecture answers so; None where there are such versions.
+    """Explain why no version of an architecture predicts in a given way; None if there is one.
 
     A recipe with such a method is refused before anything is learned, so that there is nothing to
     export.
@@ -103,8 +103,8 @@ def explain_impossible(architecture: str, way: str) -> str | None:
 
 
 def list_cells() -> dict[str, Case]:
-    """Return every exportable kind of version by name, the cheap way to answer of all architectures
-    first.
+    """Return every exportable kind of version by name, starting with the fastest way to predict of
+    each architecture.
     """
     return {
         f"{architecture}, {way}": WAYS[way].build(*ARCHITECTURES[architecture])

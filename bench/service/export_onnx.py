@@ -49,7 +49,7 @@ class Line:
 
 
 def main() -> None:
-    """Measure what is not in the file yet, or print the table of what is."""
+    """Measure exports that are not in the file yet, or print the table of those that are."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -108,7 +108,7 @@ def _measured(name: str, case: Case) -> Line:
 
 
 def _table(lines: dict[str, Line]) -> list[str]:
-    """Of every version that was measured, in the order of the matrix; then what there is not."""
+    """Return a table of every measured version, and a list of the missing ones."""
     names = [f"{architecture}, {way}" for architecture in ARCHITECTURES for way in WAYS]
     order = {name: number for number, name in enumerate([*names, *QUICK, *MORE])}
     told = [

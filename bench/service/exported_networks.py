@@ -48,7 +48,7 @@ class Case:
     build: Callable[[], tuple[Network, Method]]
 
     def answers(self) -> Answers:
-        """What is exported."""
+        """Return the module that is exported."""
         network, method = self.build()
         return Answers(network.eval(), method, NORMALISE, CHANNELS)
 
@@ -56,8 +56,8 @@ class Case:
 def build_random_network(
     architecture: Mapping[str, Any], size: int, scenario: str = "class"
 ) -> Network:
-    """An untrained network with random heads, whose logits are about 1: none of its probabilities
-    is 0 or 1.
+    """Build an untrained network with random heads and logits of about 1, so that no probability is
+    0 or 1.
     """
     heads = HeadSpec(tasks=TASKS) if scenario == "task" else HeadSpec(classes=CLASSES)
     built = build_network(dict(architecture), ImageSpec(size, CHANNELS), scenario, heads, seed=4)
@@ -77,7 +77,7 @@ def build_random_network(
 def build_method(
     name: str, state: dict[str, dict[str, Tensor]] | None = None, **hyper: Any
 ) -> Method:
-    """A method with what it reads to answer."""
+    """Build a method with the state that its predictions read."""
     kind = registry.get_method(name)
     made = kind(kind.Hyper.model_validate(hyper), State())
     made.state.load_content(state or {}, {}, torch.device("cpu"))
@@ -85,14 +85,14 @@ def build_method(
 
 
 def build_plain(architecture: Mapping[str, Any], size: int, scenario: str = "class") -> Case:
-    """Build a network that answers by its head, or its heads."""
+    """Build a case that predicts by its head, or its heads."""
     return Case(
         size, lambda: (build_random_network(architecture, size, scenario), build_method("finetune"))
     )
 
 
 def build_nearest_mean(architecture: Mapping[str, Any], size: int) -> Case:
-    """Build a network that answers by the distance to means of features."""
+    """Build a case that predicts by the distance to class means of features."""
 
     def build() -> tuple[Network, Method]:
         built = build_random_network(architecture, size)
@@ -106,8 +106,9 @@ def build_nearest_mean(architecture: Mapping[str, Any], size: int) -> Case:
 
 
 def build_analytic(architecture: Mapping[str, Any], size: int, head: str, projection: int) -> Case:
-    """By a classifier in closed form, solved for images of one colour a class: what it reads, and
-    how far apart its logits are, no random numbers have."""
+    """Build a case that predicts by a closed-form classifier, fitted to images of one colour per
+    class.
+    """
 
     def build() -> tuple[Network, Method]:
         built, draw = build_random_network(architecture, size), torch.Generator().manual_seed(1)
@@ -130,8 +131,8 @@ def build_analytic(architecture: Mapping[str, Any], size: int, head: str, projec
 
 
 def _solved(head: str, h: Tensor, labels: Tensor, *, ones: bool) -> tuple[Linear, dict[str, Any]]:
-    """The classifier for columns [n, K] as the method solves for it, and what it notes; `ones`: a
-    ridge has a bias.
+    """Return the classifier for columns [n, K] as the method solves for it, and its record; `ones`:
+    a ridge has a bias.
     """
     columns = append_ones(h) if ones and head == "ridge" else h
     sums = Sums.make_empty(columns.shape[1], len(CLASSES))
@@ -157,7 +158,7 @@ def _solved(head: str, h: Tensor, labels: Tensor, *, ones: bool) -> tuple[Linear
 def build_prompts(
     architecture: Mapping[str, Any], size: int, scenario: str = "class", *, deep: bool = True
 ) -> Case:
-    """Build a transformer with learned tokens."""
+    """Build a case of a transformer with learned prompt tokens."""
 
     def build() -> tuple[Network, Method]:
         own = () if scenario == "task" else None
@@ -174,7 +175,7 @@ def build_prompts(
 def build_linearised(
     architecture: Mapping[str, Any], size: int, scenario: str = "class", *, fixed: bool = False
 ) -> Case:
-    """Displaced at random, far enough to be seen in every probability."""
+    """Build a linearised case with random displacements that change every probability."""
 
     def build() -> tuple[Network, Method]:
         draw = torch.Generator().manual_seed(5)
@@ -197,7 +198,7 @@ def build_linearised(
 
 
 def build_experts(family: type[GrowingNetwork], architecture: Mapping[str, Any], size: int) -> Case:
-    """A network that was widened for two tasks."""
+    """Build a case of a network that was widened for two tasks."""
 
     def build() -> tuple[Network, Method]:
         built = family(build_random_network(architecture, size))

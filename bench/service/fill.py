@@ -95,7 +95,7 @@ MEASURED = (
 
 
 def fill(db: Database, size: Size, *, quiet: bool = False) -> None:
-    """Add the rows to a database that has the present schema; `id_of` and `owner_name` name them.
+    """Fill a database of the present schema with rows, whose ids `id_of` and `owner_name` give.
 
     Foreign keys are not checked meanwhile (PostgreSQL: the user must be a superuser).
     """
@@ -132,8 +132,7 @@ _QUICK = {
 
 
 def analyse(db: Database) -> None:
-    """Let the database count, as PostgreSQL's autovacuum does by itself; SQLite plans without
-    counts in service."""
+    """Update the table statistics of PostgreSQL, as its autovacuum does; SQLite runs without them."""
     if db.dialect == "postgresql":
         with db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("SET statement_timeout=0")
@@ -142,7 +141,7 @@ def analyse(db: Database) -> None:
 
 
 def _rows(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
-    """(table, what to execute), in order."""
+    """Yield (table, statement) for all tables, in order."""
     yield from build_series(dialect, size, now)
     yield from _people(size, now)
     yield from _work(size, now)
@@ -150,7 +149,7 @@ def _rows(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
 
 
 def _people(size: Size, now: float) -> Iterator[tuple[str, Any]]:
-    """Owners, keys and models."""
+    """Yield statements that add owners, keys and models."""
     at = literal(now - size.rows * SECONDS_APART)
     yield build_fill_statement(
         Owner, SERIES, S.n < size.owners,
@@ -196,7 +195,7 @@ def _people(size: Size, now: float) -> Iterator[tuple[str, Any]]:
 
 
 def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
-    """Tasks, jobs, their events and what the audit trail says of them."""
+    """Yield statements that add tasks, jobs, their events and audit entries."""
     waits, done = S.state == "queued", S.state == "succeeded"
     owner = sql_owner_id(sql_owner(S.model, size))
     kept = S.number > size.tasks - KEPT_TASKS
@@ -264,8 +263,8 @@ def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
 
 
 def _learned(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
-    """Versions, their parts and exports, moves of aliases, and the accuracy matrices of some
-    models.
+    """Yield statements that add versions, parts, exports, alias moves, and accuracy matrices of
+    some models.
     """
     done = S.version.is_not(None)
     model = sql_id("mdl", S.model)
@@ -330,7 +329,7 @@ def _learned(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
 
 
 def _manifest(dialect: str) -> Any:
-    """A version's manifest with the tasks that it was taught."""
+    """Return a version's manifest with the tasks that it was taught, as an SQL expression."""
     start = json.dumps(MANIFEST).removesuffix("}") + ', "tasks": ['
     written = (
         literal(start, Text()) + func.coalesce(S.taught + ",", "") + cast(S.number, Text) + "]}"

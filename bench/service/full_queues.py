@@ -46,7 +46,9 @@ MANIFEST = {
 
 
 def main() -> int:
-    """Both parts; how many calls were too slow."""
+    """Compare calls with few and with many queued rows, and return the exit status: the number of
+    slow calls.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -74,7 +76,7 @@ def _owner(db: Database, name: str) -> Actor:
 
 
 def _timed(calls: int, call: Callable[[], object]) -> float:
-    """Median of a call in milliseconds."""
+    """Return the median duration of a call in milliseconds."""
     took = []
     for _ in range(calls):
         begun = time.perf_counter()
@@ -84,7 +86,7 @@ def _timed(calls: int, call: Callable[[], object]) -> float:
 
 
 def _compared(few: dict[str, float], many: dict[str, float], words: str) -> int:
-    """Print both; how many are too slow."""
+    """Print the durations with few and many rows, and return the number of calls that are too slow."""
     wrong = 0
     for name, before in few.items():
         after = many[name]
@@ -190,7 +192,7 @@ def _model(db: Database, owner: str, name: str) -> str:
 
 
 def _queue(db: Database, owner: str, model: str, first: int, count: int) -> None:
-    """Queue the tasks from a number on."""
+    """Queue tasks from the number `first` on."""
     with db.write() as session:
         for number in range(first, first + count):
             task: dict[str, Any] = {

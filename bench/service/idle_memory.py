@@ -26,7 +26,7 @@ PREDICT_S, REST_S = 30.0, 600.0
 
 
 def main() -> None:
-    """Start the service, let it settle, print a line per process and the sum."""
+    """Start the service, wait until it is idle, and print memory per process and in total."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _predict(running: service.Service) -> None:
-    """Print the memory before, while and after a version answers."""
+    """Print the memory before, during and after a version's predictions."""
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create("asked", scenario="class", base="perennial/resnet20-cifar100")
         client.submit("asked", build_batch(0)).wait()

@@ -61,7 +61,7 @@ class Site:
         self._models = 0
 
     def submit(self, recipe: dict[str, Any]) -> str:
-        """Make a model, let it learn a batch, and return the job."""
+        """Create a model, submit a batch, and return its job."""
         self._models += 1
         name = f"m{self._models}"
         body = {"name": name, "scenario": "class", "recipe": recipe, **MODEL}
@@ -71,12 +71,12 @@ class Site:
         return str(answer.raise_for_status().json()["job"]["id"])
 
     def job(self, job: str) -> dict[str, Any]:
-        """The job as it is now."""
+        """Return a job as it is now."""
         found: dict[str, Any] = self._client.get(f"/jobs/{job}").raise_for_status().json()
         return found
 
     def kill_worker(self, *, elsewhere: bool = False) -> float:
-        """Kill the worker once it has lived its time, and return when. elsewhere: its folder goes
+        """Kill the worker after its lifetime, and return the time. elsewhere: its folder is removed
         too.
         """
         worker = self._worker()
@@ -88,11 +88,11 @@ class Site:
         return time.time()
 
     def cancel(self, job: str) -> None:
-        """End a job."""
+        """Cancel a job."""
         self._client.post(f"/jobs/{job}/cancel").raise_for_status()
 
     def await_attempt(self, job: str, attempt: int) -> float:
-        """Wait until a worker has claimed an attempt of a job, and return when."""
+        """Wait until a worker has claimed an attempt of a job, and return the time."""
         self._await(lambda: self.job(job)["attempt"] >= attempt)
         return time.time()
 
@@ -124,7 +124,7 @@ class Site:
 
 
 def main() -> int:
-    """Print both series; 1 where a goal is missed."""
+    """Run both series of kills and print them; return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -143,7 +143,9 @@ def main() -> int:
 
 
 def _run_again(site: Site, kills: int) -> bool:
-    """Kill the worker of one job again and again."""
+    """Kill the worker of one job again and again; return True if it always restarts within the
+    goal.
+    """
     job, seconds = site.submit(ENDLESS), []
     for _ in range(kills):
         attempt = site.await_snapshot(job)
@@ -159,7 +161,9 @@ def _run_again(site: Site, kills: int) -> bool:
 
 
 def _die_young(site: Site, minutes: float) -> bool:
-    """Kill the worker every `LIVES_S` seconds while short jobs come, and one was another host's."""
+    """Kill the worker every `LIVES_S` seconds while short jobs arrive; return True if the goals are
+    met.
+    """
     settings = Settings()
     end = time.monotonic() + 60 * minutes
     lost = site.submit(ENDLESS)

@@ -36,7 +36,7 @@ MEGA = 1_000_000
 
 
 def draw_texture(width: int, height: int, mode: str = "RGB") -> Image.Image:
-    """A picture whose neighbouring pixels differ as those of a photo do."""
+    """Draw a picture whose neighbouring pixels differ as those of a photo do."""
     rng, side = np.random.default_rng(0), 1024
     y, x = np.mgrid[0:side, 0:side]
     waves = np.stack(
@@ -51,7 +51,7 @@ def draw_texture(width: int, height: int, mode: str = "RGB") -> Image.Image:
 
 
 def write_heic(path: Path) -> None:
-    """48 megapixels, as telephones write them."""
+    """Write a HEIC of 48 megapixels, as telephones do."""
     import pillow_heif
 
     made = pillow_heif.from_pillow(draw_texture(8064, 6048))
@@ -59,7 +59,7 @@ def write_heic(path: Path) -> None:
 
 
 def write_tiff_16_bits(path: Path) -> None:
-    """Samples of 16 bits that are not packed."""
+    """Write an uncompressed TIFF with samples of 16 bits."""
     wide = np.asarray(draw_texture(8160, 6120)).astype("<u2") * 257
     from tools.picture_kinds import raw_tiff
 
@@ -71,7 +71,7 @@ def write_tiff_16_bits(path: Path) -> None:
 def save_photo(
     width: int, height: int, mode: str = "RGB", **options: object
 ) -> Callable[[Path], None]:
-    """Save a picture by Pillow, in the format that the file's name says."""
+    """Return a function that saves a picture by Pillow, in the format of the file's name."""
     return lambda path: draw_texture(width, height, mode).save(path, **options)  # type: ignore[arg-type]
 
 
@@ -101,7 +101,7 @@ PHOTOS: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 
 def main() -> None:
-    """Make the photos, and print a line for each."""
+    """Create large photos, measure their decoding, and print a line for each."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -132,8 +132,8 @@ def main() -> None:
 
 
 def measure(photo: Path) -> dict[str, float | str]:
-    """Peak bytes and CPU seconds of the decoder process, seconds of the whole ingest, and what it
-    said.
+    """Return peak bytes and CPU seconds of the decoder process, seconds of the ingest, and its
+    result.
     """
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder) / "batch.zip"

@@ -36,7 +36,8 @@ def run(
     pause_s: float = 0.0,
     until: Callable[[], bool] = lambda: False,
 ) -> Load:
-    """Ask `url` from `clients` connections for `seconds`, each once at least.
+    """Request `url` from `clients` connections for `seconds`, at least once each, and return the
+    measured load.
 
     Args:
         warm_up: goes before, a share of `seconds`; its answers do not count.
@@ -102,7 +103,7 @@ async def _run(
 
 
 def quantile(rising: Sequence[float], share: float) -> float:
-    """The value below which that share of the values lies; NaN of none."""
+    """Return the value below which a share of the sorted values lies; NaN without values."""
     return rising[min(len(rising) - 1, int(len(rising) * share))] if rising else math.nan
 
 

@@ -53,7 +53,7 @@ Json = dict[str, Any]
 
 
 def main() -> None:
-    """Fill, ask, publish, print."""
+    """Fill a database, measure reading and publishing of metrics, and print the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -94,7 +94,7 @@ def main() -> None:
 
 @contextmanager
 def _database(server: str) -> Iterator[str]:
-    """The URL of an empty database on a PostgreSQL server, "" for SQLite."""
+    """Yield the URL of an empty database on a PostgreSQL server, or "" for SQLite."""
     if not server:
         yield ""
         return
@@ -135,9 +135,7 @@ def _ask(running: service.Service, size: int, window: str) -> None:
 
 
 def _time_fresh(running: service.Service, url: str, key: dict[str, str], size: int) -> str:
-    """Time that one client waits for the same answer in words that were not asked before, so that none
-    is kept.
-    """
+    """Return the seconds of a metrics request whose response cannot be cached."""
     times, before = [], cpu_s(running)
     for turn in range(ANEW):
         last = size + 1 + turn
@@ -150,7 +148,7 @@ def _time_fresh(running: service.Service, url: str, key: dict[str, str], size: i
 
 
 def cpu_s(running: service.Service) -> float:
-    """Seconds that the service's processes have computed; PostgreSQL's are not among them."""
+    """Return the CPU seconds of the service's processes, without those of PostgreSQL."""
     processes = [
         p.cpu_times() for p in psutil.Process(running.process.pid).children(recursive=True)
     ]
@@ -158,8 +156,9 @@ def cpu_s(running: service.Service) -> float:
 
 
 def _publish(db: Database, settings: Settings, ends: list[int]) -> None:
-    """Median time of publishing on models with so many versions, in turn; on the last also with as
-    few cells as on the first."""
+    """Print the median time of publishing on models of several sizes; on the last also with few
+    cells.
+    """
     store = open_store(settings)
     store.create_root()
     cases = [(size, 10**6) for size in ends] + [(ends[-1], ends[0] + 1)]
@@ -188,8 +187,9 @@ def _publish(db: Database, settings: Settings, ends: list[int]) -> None:
 
 
 def _result(folder: Path, task: int, most: int) -> None:
-    """Rows of a job that learned `task` after all before it, and was measured on that many of
-    them at most."""
+    """Write the result of a job that learned `task` after all earlier tasks, and was measured on at
+    most `most` of them.
+    """
     tasks = range(max(1, task - most + 1), task + 1)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "parts").mkdir(parents=True)
@@ -253,8 +253,9 @@ _JSON = {
 
 
 def fill(db: Database, size: int) -> None:
-    """A model of `size` versions and tasks, each version measured on all tasks until its own, each
-    task also before it."""
+    """Add a model of `size` versions and tasks, with measurements of each version on all its tasks
+    and the next one.
+    """
     model, empty = model_id(size), "{}"
     with db.write() as session:
         if not session.execute(text("SELECT 1 FROM owners WHERE id = 'own_b'")).first():
@@ -284,7 +285,7 @@ def fill(db: Database, size: int) -> None:
 
 
 def _write_version(session: Session, size: int, number: int) -> None:
-    """A version as publishing writes it: measured on its tasks, and its base and its parent on the
+    """Add a version as publishing writes it: measured on its tasks, with base and parent on the
     newest one.
     """
     model = session.get_one(Model, model_id(size))
@@ -323,7 +324,7 @@ def _write_version(session: Session, size: int, number: int) -> None:
 
 
 def model_id(size: int) -> str:
-    """The id of the model with so many versions."""
+    """Return the id of the model with this number of versions."""
     return f"mdl_{size:0>26}"
 
 
@@ -345,7 +346,7 @@ def _task(size: int, number: int, standing: str | None) -> Json:
 
 
 def _submit(db: Database, size: int, number: int) -> None:
-    """The next task of a model, decoded, and its job."""
+    """Add the next task of a model, decoded, and its job."""
     job = {
         "id": f"job_{size}_{number}", "model_id": model_id(size), "owner_id": "own_b",
         "task_id": f"tsk_{size}_{number}",

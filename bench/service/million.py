@@ -69,7 +69,7 @@ class Ask:
 
     @property
     def label(self) -> str:
-        """Its path, and who asks where it is not the owner."""
+        """Text about a request: its path, and who asks if it is not the owner."""
         return self.path + (" (admin)" if self.who == "admin" else "")
 
 
@@ -130,7 +130,7 @@ ASKS = (
 
 
 def main() -> int:
-    """Fill what is not there, measure, print; 1 when something is above the goal."""
+    """Fill missing databases, measure, print; return 1 if something is slower than the goal."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -164,7 +164,7 @@ def main() -> int:
 
 
 def list_routes() -> set[str]:
-    """The templates of all GET routes of the app."""
+    """Return the path templates of all GET routes of the app."""
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(data_dir=Path(folder)))
     found = {
@@ -176,7 +176,7 @@ def list_routes() -> set[str]:
 
 
 def time_reads(sides: list[Side], asks: Sequence[Ask], rounds: int, seconds: float) -> list[str]:
-    """Print a line per ask; those above the goal."""
+    """Print a line per request, and return those slower than the goal."""
     print(
         f"{'GET':<54}{'p50 ms':>17}{'p99 ms':>17}{'requests/s':>15}"
         f"{'p50':>7}{'p99':>7}{'per s':>7}{'CPU ms':>16}{'CPU':>7}"
@@ -231,7 +231,9 @@ def _path(side: Side, ask: Ask) -> str:
 
 
 def _once(side: Side, ask: Ask) -> None:
-    """The first answer may be slow: it makes a download or counts for the first time."""
+    """Send a request once before measuring, since it may build a download or count for the first
+    time.
+    """
     key = {"Authorization": f"Bearer {side.keys[ask.who]}"}
     answer = httpx2.get(side.url + _path(side, ask), headers=key, timeout=120)
     if answer.status_code != 200:
@@ -239,7 +241,7 @@ def _once(side: Side, ask: Ask) -> None:
 
 
 def _worker(sides: list[Side], only: str) -> list[str]:
-    """Print a line per thing that workers do; the chores above the goal."""
+    """Print a line per step of workers, and return the chores slower than the goal."""
     print(f"{'worker':<54}{'p50 ms':>17}{'':>32}{'ratio':>7}")
     names: list[dict[str, Callable[[], object]]] = []
     for side in sides:

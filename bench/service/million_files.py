@@ -25,8 +25,7 @@ ANYTIME_JOB = id_of("job", 0)
 
 
 def add_files(db: Database, store: Store, settings: Settings, size: Size) -> None:
-    """Give the newest version of the first model real parts, one job an anytime state, and the
-    owner a base."""
+    """Store real parts for the first model's newest version, a best state for one job, and a base."""
     draw = np.random.default_rng(0)
     parts = {
         "backbone": {"backbone.conv1.weight": draw.normal(size=(64, 3, 3, 3)).astype(np.float32)},

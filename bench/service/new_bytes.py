@@ -47,7 +47,9 @@ Memory = set[tuple[int, bytes]]
 
 
 def main() -> None:
-    """Print a line per recipe, then one for each version of models that remember images."""
+    """Print the bytes that versions add, a line per recipe, then one per version of models with
+    replay.
+    """
     argparse.ArgumentParser(description=__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
         client = Perennial(running.key, base_url=running.url)
@@ -61,7 +63,7 @@ def main() -> None:
 
 
 def _network(client: Perennial, model: str, title: str, recipe: dict[str, Any]) -> str:
-    """What versions 2 … 4 add, on average."""
+    """Return a line with the mean bytes that versions 2 … 4 add."""
     client.models.create(model, recipe={**recipe, "epochs": 1}, architecture="small-cnn", gate=OFF)
     for _, archive in digits.build_archives()[:4]:
         client.submit(model, archive).wait()
@@ -76,7 +78,7 @@ def _network(client: Perennial, model: str, title: str, recipe: dict[str, Any]) 
 
 
 def _memory(client: Perennial, store: Path, model: str, title: str, method: dict[str, Any]) -> str:
-    """Markdown: images that each version remembers again, and bytes that its memory adds."""
+    """Return Markdown lines: images that each version stores again, and bytes that its memory adds."""
     image = {"size": SIDE, "channels": 3}
     recipe = {"method": method, "epochs": 1, "batch_size": 64, "optimizer": {"lr": 0.001}}
     client.models.create(
@@ -110,7 +112,7 @@ def _memory(client: Perennial, store: Path, model: str, title: str, method: dict
 
 
 def _batch(task: int) -> bytes:
-    """Two classes of noise of different brightness, as npz."""
+    """Return an npz with two classes of noise of different brightness."""
     draw = np.random.default_rng(task)
     labels = np.arange(2 * PER_CLASS) % 2
     pixels = (
@@ -123,7 +125,7 @@ def _batch(task: int) -> bytes:
 
 
 def _remembered(tensors: dict[str, dict[str, np.ndarray]]) -> Memory:
-    """The images of a memory, which are in its part or in a pack for each task."""
+    """Return the images of a replay memory, from its part or from a pack per task."""
     (name,) = (name for name in tensors if "tasks" in tensors[name])
     held = tensors[name]
     tasks = held["tasks"].tolist()

@@ -35,7 +35,7 @@ STEPS = 10**6
 
 
 def main() -> None:
-    """Open the page, write events, print a line a minute."""
+    """Keep a page open while events arrive, and print its memory once a minute."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def _paused(running: service.Service) -> str:
-    """A job that has learned for a moment."""
+    """Return the id of a job that has learned for a moment and is paused."""
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create(MODEL, scenario="class", architecture="mlp", recipe=LASTS)
         name, batch = digits.build_archives()[0]
@@ -119,7 +119,7 @@ class _Writer(threading.Thread):
 
 
 def _line(browser: CDPSession, minute: int, writer: _Writer) -> float:
-    """Print what the page holds a minute later; megabytes of its heap."""
+    """Print figures of the page after a minute, and return the megabytes of its heap."""
     time.sleep(60)
     browser.send("HeapProfiler.collectGarbage")
     found: dict[str, Any] = {

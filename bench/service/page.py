@@ -34,7 +34,7 @@ pages forbid.
 
 
 def main() -> None:
-    """Fill the database, open the page, and print its times."""
+    """Fill the database, measure the model page, and print its times."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -72,9 +72,7 @@ def _ask(running: service.Service, size: int, rounds: int) -> None:
 
 
 def _paint(running: service.Service, size: int, rounds: int) -> None:
-    """Milliseconds from the beginning of the navigation, in a browser that has the page's files
-    already.
-    """
+    """Print milliseconds from navigation to paint, in a browser that has cached the page's files."""
     first, whole, bytes_of_heap = [], [], 0.0
     with logged_in(running) as page:
         for _ in range(rounds + 1):

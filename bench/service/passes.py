@@ -21,7 +21,7 @@ IMAGES = 16
 
 
 def main() -> None:
-    """Print each base and size."""
+    """Print the seconds of a pass over an image, for each base and size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     runs = parser.parse_args().runs

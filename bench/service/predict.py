@@ -87,7 +87,7 @@ class Bare:
         return np.stack(pixels)
 
     def probabilities(self, pixels: NDArray[np.uint8]) -> tuple[list[str], NDArray[np.float32]]:
-        """Return labels and probabilities as the version answers in torch."""
+        """Return labels and probabilities as the version predicts them in torch."""
         manifest = self.manifest
         return predicting.predict_images(
             self.network,
@@ -111,7 +111,7 @@ class Rates:
     def add(
         self, bare: Bare, photos: Sequence[Path], seconds: float = BARE_S
     ) -> tuple[float, float]:
-        """Measure each once more; returns the two of ONNX Runtime."""
+        """Measure each rate once more; return the two of ONNX Runtime."""
         photos = photos[:BARE_BATCH]
         pixels = bare.decode(photos)
         self.torch.append(_rate(lambda: bare.probabilities(pixels), len(pixels), seconds))
@@ -121,7 +121,7 @@ class Rates:
 
 
 def main() -> None:
-    """Print a table for each size."""
+    """Print a table of prediction rates for each image size."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -154,7 +154,7 @@ def measure_size(
     folder: Path,
     options: argparse.Namespace,
 ) -> None:
-    """Print what the base for images of one size shows."""
+    """Print prediction rates of the base for images of one size."""
     owners = [f"first-{size}", f"second-{size}"]
     admin = Perennial(running.key, base_url=running.url)
     keys = [admin.keys.create("bench", owner=owner).secret for owner in owners]
@@ -207,7 +207,7 @@ def measure_size(
 
 
 def choose_lesson(photos: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
-    """Return the last photos of each class: the first ones are asked about."""
+    """Return the last photos of each class to learn; the first ones are predicted."""
     labels = sorted({label for label, _ in photos})
     return [
         one for label in labels for one in [each for each in photos if each[0] == label][-IMAGES:]
@@ -215,7 +215,7 @@ def choose_lesson(photos: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
 
 
 def write_archive(photos: list[tuple[str, Path]], path: Path) -> Path:
-    """Write photos into a folder for each class."""
+    """Write photos as an archive with a folder for each class."""
     with zipfile.ZipFile(path, "w") as archive:
         for label, photo in photos:
             archive.writestr(f"{label}/{photo.name}", photo.read_bytes())
@@ -223,7 +223,9 @@ def write_archive(photos: list[tuple[str, Path]], path: Path) -> Path:
 
 
 def become_steady(client: Perennial, files: Sequence[Path]) -> None:
-    """Ask until answers name ONNX Runtime, at most for `STEADY_S`, and print how long that took."""
+    """Request predictions until the service uses ONNX Runtime, at most for `STEADY_S`, and print
+    the time.
+    """
     begin = time.monotonic()
     engine = "engine not named"
     while time.monotonic() < begin + STEADY_S:
@@ -235,12 +237,12 @@ def become_steady(client: Perennial, files: Sequence[Path]) -> None:
 
 
 def engine_of(answer: object) -> str:
-    """Return what an answer names; services before engines name none."""
+    """Return the engine that a response names; older services name none."""
     return str(getattr(answer, "engine", None) or "engine not named")
 
 
 def load_bare(data: Path, owner: str, folder: Path, threads: int) -> Bare:
-    """Load the owner's version from the service's data, and make its graph."""
+    """Load the owner's version from the service's data folder, and build its graph."""
     settings = Settings(data_dir=data)
     db = Database(settings.resolved_database_url)
     with db.read() as session:
@@ -275,7 +277,7 @@ def load_bare(data: Path, owner: str, folder: Path, threads: int) -> Bare:
 
 
 def compare_answers(client: Perennial, bare: Bare, files: Sequence[Path]) -> None:
-    """Print how far answers of the service are from the version's own."""
+    """Print how far predictions of the service are from the version's own."""
     labels, differences = 0, [0.0]
     classes = list(bare.manifest.classes or [])
     for begin in range(0, len(files), 50):
@@ -297,7 +299,9 @@ def run_load(
     running: service.Service, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
     seconds: float,
 ) -> tuple[float, list[float]]:  # fmt: skip
-    """Return the seconds that clients took together, and those of each request."""
+    """Return the total seconds of clients that request predictions, and the seconds of each
+    request.
+    """
     process = start_load(running, keys, files, folder, clients, count, seconds)
     return finish_load(process)
 
@@ -306,7 +310,7 @@ def start_load(
     running: service.Service, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
     seconds: float,
 ) -> "subprocess.Popen[str]":  # fmt: skip
-    """Start clients in a process of their own."""
+    """Start clients in a separate process."""
     address = urlsplit(running.url)
     bodies = []
     for number in range(BODIES):
@@ -331,7 +335,7 @@ def start_load(
 
 
 def finish_load(process: "subprocess.Popen[str]") -> tuple[float, list[float]]:
-    """Return what the clients measured."""
+    """Return the measurements of the clients."""
     assert process.stdout is not None
     output = process.stdout.read()
     if process.wait():
@@ -341,7 +345,7 @@ def finish_load(process: "subprocess.Popen[str]") -> tuple[float, list[float]]:
 
 
 def write_form(files: Sequence[Path]) -> bytes:
-    """Return the body of a request with these photos."""
+    """Return the form body of a request with these photos."""
     parts = []
     for file in files:
         head = (
@@ -359,7 +363,7 @@ def measure_two_owners(
     folder: Path,
     seconds: float,
 ) -> None:
-    """Print what one owner with sixteen clients and another with one get at the same time."""
+    """Print the rates of an owner with sixteen clients and of another with one, at the same time."""
     greedy = start_load(running, keys[:1], files, folder, 16, 8, seconds)
     modest = start_load(running, keys[1:], files, folder, 1, 1, seconds)
     many_s, many = finish_load(greedy)

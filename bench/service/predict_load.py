@@ -22,8 +22,8 @@ from typing import Any
 def ask(
     load: dict[str, Any], number: int, bodies: list[bytes], taken: list[float], end: float
 ) -> None:
-    """Send one request after the other, at least one, until the clock says `end`; note the seconds
-    of each.
+    """Send requests one after the other, at least one, until the clock reaches `end`; record the
+    seconds of each.
     """
     connection = http.client.HTTPConnection(load["host"], load["port"], timeout=120)
     key = load["keys"][number % len(load["keys"])]

@@ -61,7 +61,7 @@ ASKS = (
 
 
 def main() -> int:
-    """Fill, measure, print; 1 when something is above the goal."""
+    """Fill a database, measure reading requests, print; return 1 if one is slower than the goal."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -93,7 +93,7 @@ def main() -> int:
 
 
 def _add_images(side: Side) -> None:
-    """Give one task of the model that is asked held-out images."""
+    """Add held-out images to the task of a model that is read."""
     draw = np.random.default_rng(0)
     pixels = draw.integers(0, 256, (IMAGES, SIDE, SIDE, 3), np.uint8)
     db = Database(side.settings.resolved_database_url)

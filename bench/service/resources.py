@@ -49,12 +49,12 @@ class Slope:
     last: float
 
     def exceeds(self, limit: float) -> bool:
-        """Whether even the low end of the slope is above `limit`."""
+        """Return True if even the lower bound of the slope is above `limit`."""
         return self.per_hour - self.uncertainty > limit
 
 
 def compute_slope(at: Sequence[float], values: Sequence[float]) -> Slope:
-    """The growth of `values` over `at` seconds; needs at least one sample per block."""
+    """Return the growth of `values` over the times `at`; needs at least one sample per block."""
     size = len(at) / BLOCKS
     cuts = [slice(round(b * size), round((b + 1) * size)) for b in range(BLOCKS)]
     x = [statistics.fmean(at[cut]) for cut in cuts]
@@ -93,7 +93,7 @@ class Watch:
         self._thread.join()
 
     def seconds(self) -> float:
-        """Since the start."""
+        """Return the seconds since the start."""
         return time.monotonic() - self._began
 
     def _run(self) -> None:
@@ -120,7 +120,7 @@ class Watch:
 
 
 def find_api_process(launcher: int) -> psutil.Process:
-    """The API process under a launcher."""
+    """Return the API process below a launcher."""
     return next(p for p in psutil.Process(launcher).children(recursive=True) if _name(p) == "api")
 
 

@@ -31,7 +31,7 @@ FILE_BYTES = 64 * MB
 
 
 def main() -> None:
-    """Print each pair and the median of their ratios."""
+    """Measure jobs with and without a scrub, and print each pair and the median of their ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=2048)
@@ -107,7 +107,7 @@ def _scrubbed(db: Database) -> int:
 
 
 def _fill(settings: Settings, size: int) -> None:
-    """Bases of random bytes, named by rows."""
+    """Store bases of random bytes that rows refer to."""
     db = Database(settings.resolved_database_url)
     blobs = Blobs(open_store(settings), settings.make_folder("cache"))
     source = settings.make_folder("spool") / "base"
@@ -130,7 +130,7 @@ def _fill(settings: Settings, size: int) -> None:
 
 
 def _learned(client: Perennial, archive: bytes, name: str, epochs: int) -> float:
-    """Seconds from the submit to the end of the job."""
+    """Return the seconds from the submit to the end of a job."""
     client.models.create(
         name, recipe={"method": "finetune", "epochs": epochs}, architecture="small-cnn"
     )

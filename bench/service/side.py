@@ -37,8 +37,8 @@ class Side:
     process: int = 0
 
     def cpu_s(self) -> float:
-        """Seconds that the API process has computed, and with PostgreSQL the backends of its
-        connections.
+        """Return the CPU seconds of the API process, and with PostgreSQL of its connections'
+        backends.
         """
         pids = [self.process]
         if self.settings.database_url:
@@ -54,16 +54,16 @@ class Side:
         return float(sum(one.user + one.system for one in times))
 
     def model(self) -> str:
-        """The first one."""
+        """Return the id of the first model."""
         return id_of("mdl", 0)
 
     def job(self) -> str:
-        """Of the model's fiftieth task."""
+        """Return the id of the job of the model's fiftieth task."""
         return id_of("job", 49 * self.size.models)
 
 
 def side_of(folder: Path, server: str, name: str, size: Size) -> Side:
-    """A new database of that size, filled, with its folder; on the server if one is named, else
+    """Create and fill a database of a given size, on a PostgreSQL server if one is named, else
     SQLite.
     """
     data = folder / name
@@ -109,7 +109,7 @@ def _database(server: str, name: str) -> str:
 
 @contextmanager
 def serving(side: Side) -> Iterator[None]:
-    """An API process on a side's database; no worker, so the rows stay as they are."""
+    """Serve a database by an API process, without a worker, so that rows stay unchanged."""
     port = service.free_port()
     command = [
         sys.executable,

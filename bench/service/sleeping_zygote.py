@@ -21,7 +21,7 @@ RESULT = {
 
 
 def sleep_as_child(spec: str, out_fd: int, control_fd: int) -> int:
-    """Sleep for BENCH_SLEEP_S seconds, then say that the job is done."""
+    """Sleep for BENCH_SLEEP_S seconds in place of a job process, then report that the job is done."""
     del control_fd
     folder = Path(json.loads(Path(spec).read_text())["out"]) / "result"
     (folder / "parts").mkdir(parents=True)

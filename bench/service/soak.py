@@ -77,8 +77,8 @@ class Traffic:
         ]
 
     def fill(self) -> None:
-        """Requests that fail and break off, without a pause, on a model of its own; then many readers at
-        once.
+        """Send failing and broken requests without a pause, on a model of their own; then many
+        readers at once.
         """
         headers = {"Authorization": f"Bearer {self.key}"}
         with httpx2.Client(base_url=self.url, headers=headers, timeout=60) as client:
@@ -92,7 +92,7 @@ class Traffic:
                 list(crowd.map(lambda _: self.read(client), range(CROWD)))
 
     def run(self, seconds: float) -> None:
-        """Run all kinds of traffic for some seconds."""
+        """Send all kinds of requests for some seconds."""
         for thread in self._threads:
             thread.start()
         time.sleep(seconds)
@@ -101,8 +101,9 @@ class Traffic:
             thread.join(120)
 
     def learn(self, client: httpx2.Client) -> None:
-        """A model's life: made, some batches learned one after another, deleted while others still
-        read it."""
+        """Create a model, learn some batches one after another, and delete it while others still
+        read it.
+        """
         name = f"soak-{time.time_ns()}"
         recipe = {"epochs": 2, "method": {"name": "der++", "buffer": 20}}
         body = {
@@ -138,7 +139,7 @@ class Traffic:
         self._ask(client, "DELETE", f"/v1/models/{name}", {204})
 
     def read(self, client: httpx2.Client) -> None:
-        """Lists and details; what was just deleted may be gone."""
+        """Read lists and details; objects that were just deleted may be missing."""
         model = self.model or "none"
         for path in (
             "/v1/models", "/v1/jobs?limit=20", f"/v1/models/{model}", f"/v1/models/{model}/tasks",
@@ -151,7 +152,7 @@ class Traffic:
             self._end.wait(0.05)
 
     def predict(self, client: httpx2.Client) -> None:
-        """Images as numbers and as files, with the newest version."""
+        """Predict images sent as numbers and as files, with the newest version."""
         path = f"/v1/models/{self.model or 'none'}/versions/latest/predict"
         if self._random.random() < 0.5:
             pixels = [[[[self._random.randrange(256)] * 3] * 16] * 16] * 2
@@ -161,7 +162,7 @@ class Traffic:
             self._ask(client, "POST", path, {200, 404, 409}, files=files)
 
     def download(self, client: httpx2.Client) -> None:
-        """A whole version, a range of it, a part."""
+        """Download a whole version, a range of it, and a part."""
         path = f"/v1/models/{self.model or 'none'}/versions/{self._random.randint(1, max(1, self.published))}"
         self._ask(client, "GET", f"{path}/download", {200, 404})
         self._ask(
@@ -171,7 +172,7 @@ class Traffic:
         self._ask(client, "GET", f"{path}/files/head", {200, 404})
 
     def stream(self, client: httpx2.Client) -> None:
-        """Events of the job at hand; half of the readers leave in the middle."""
+        """Follow the events of the current job; half of the readers leave early."""
         if not self.job:
             return
         headers = {"Accept": "text/event-stream"}
@@ -214,7 +215,7 @@ class Traffic:
             self._ask(client, "PUT", "/v1/models", {405})
 
     def break_off(self, client: httpx2.Client) -> None:
-        """An upload whose client goes away in the middle."""
+        """Begin an upload and close the connection in the middle."""
         parts = urlsplit(self.url)
         head = (
             f"POST /v1/models/{self.model or 'none'}/tasks HTTP/1.1\r\nHost: {parts.netloc}\r\n"
@@ -256,7 +257,7 @@ def _png(colour: tuple[int, int, int]) -> bytes:
 
 
 def make_batch(task: int) -> bytes:
-    """Two classes of twenty images each."""
+    """Return an archive with two classes of twenty images each."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for label in range(2):
@@ -267,7 +268,7 @@ def make_batch(task: int) -> bytes:
 
 
 def main() -> int:
-    """Run, print the table, say what grew."""
+    """Run mixed requests for a long time, print the table, and report growing resources."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -290,7 +291,7 @@ def main() -> int:
 
 
 def _report(watch: Watch, seconds: float) -> list[str]:
-    """Print a line per process; what is wrong."""
+    """Print a line per process, and return what is wrong."""
     wrong = [f"{name}: replaced {count} times" for name, count in watch.restarts.items()]
     print(
         f"{'process':<15}{'memory, MB':>20}{'MB per hour':>18}"

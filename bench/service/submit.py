@@ -40,7 +40,7 @@ MODEL = {"scenario": "class", "base": "perennial/resnet20-cifar100"}
 
 
 def main() -> None:
-    """Print both tables."""
+    """Measure submits and lists of tasks, and print both tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

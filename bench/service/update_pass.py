@@ -34,7 +34,7 @@ Photo = tuple[str, Path]
 
 
 def main() -> None:
-    """Print the first and the tenth update beside the bare pass."""
+    """Print the seconds of the first and tenth update beside a plain pass over the images."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

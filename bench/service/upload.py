@@ -26,7 +26,7 @@ MB = 1_000_000
 
 
 def main() -> None:
-    """Print the three rates and the growth."""
+    """Print upload rates, those of disk and hashing, and the growth of memory."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=2048)
     size = parser.parse_args().megabytes * MB
@@ -69,8 +69,8 @@ def main() -> None:
 
 
 def _write_archive(path: Path, size: int) -> None:
-    """A zip of `a/…` and `b/…` entries of 1 MB each; they are no images, which only decoding would
-    show.
+    """Write a zip of entries of 1 MB, `a/…` and `b/…`, which are no images; only decoding would
+    show that.
     """
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         for number in range(size // MB):

@@ -43,7 +43,7 @@ ZYGOTE = "bench.service.sleeping_zygote"
 
 
 def main() -> int:
-    """One worker, then all, then the ratio; 1 below the goal."""
+    """Measure one worker, then all, and print the ratio; return 1 below the goal."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def _run(server: str, broker: str, workers: int, jobs: int, seconds: float) -> float:
-    """Seconds from the first claim to the last publish."""
+    """Return the seconds from the first claim to the last publish."""
     name = f"perennial_bench_workers_{os.getpid()}_{workers}"
     plain = make_url(server).set(drivername="postgresql").render_as_string(hide_password=False)
     with (
@@ -138,7 +138,7 @@ def _workers(settings: Settings, broker: str, count: int, seconds: float) -> Ite
 
 
 def _submit(db: Database, settings: Settings, count: int) -> None:
-    """As many models with one decoded task each; the chores of the workers ring for the jobs."""
+    """Add models with one decoded task each; the chores of the workers announce the jobs."""
     blobs = Blobs(open_store(settings), settings.make_folder("cache"))
     path = settings.data_dir / "dataset"
     path.write_bytes(b"never read")

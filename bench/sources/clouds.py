@@ -47,7 +47,7 @@ class Cloud(NamedTuple):
 
 
 def main() -> int:
-    """Run it."""
+    """Compare uploads from cloud buckets with those from a folder."""
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def make_photos(at: Path) -> None:
-    """Twenty files of two classes."""
+    """Write twenty image files of two classes."""
     for label in ("cat", "dog and wolf"):
         (at / label).mkdir(parents=True)
         for number in range(10):
@@ -78,7 +78,7 @@ def make_photos(at: Path) -> None:
 
 
 def compare(cloud: Cloud, photos: Path) -> int:
-    """Say how a bucket compares with the folder; how many things are not as they must be."""
+    """Compare a bucket with the folder, and return the number of differences."""
     for path in photos.rglob("*.png"):
         cloud.write(f"week 1/{path.relative_to(photos).as_posix()}", path.read_bytes())
     address = f"{cloud.scheme}://birds/week 1"
@@ -114,14 +114,14 @@ def compare(cloud: Cloud, photos: Path) -> int:
 
 
 def say(cloud: Cloud, what: str, is_right: bool, more: str) -> int:
-    """Print a line; 1 where something is not as it must be."""
+    """Print the result of a check; return 1 if it failed."""
     print(f"{cloud.scheme}: {what}: {'yes' if is_right else 'NO'}. {more}", flush=True)
     return 0 if is_right else 1
 
 
 @contextmanager
 def run_fake_gcs(program: Path, data: Path) -> Iterator[Cloud]:
-    """A bucket of fake-gcs-server."""
+    """Run fake-gcs-server, and yield its bucket."""
     from gcsfs.core import GCSFileSystem
 
     data.mkdir()
@@ -162,7 +162,7 @@ def run_fake_gcs(program: Path, data: Path) -> Iterator[Cloud]:
 
 @contextmanager
 def run_azurite(program: Path, data: Path) -> Iterator[Cloud]:
-    """A container of Azurite."""
+    """Run Azurite, and yield its container."""
     from azure.storage.blob import BlobServiceClient
 
     port = free_port()
@@ -197,7 +197,7 @@ def run_azurite(program: Path, data: Path) -> Iterator[Cloud]:
 
 @contextmanager
 def run_server(command: list[Any], port: int) -> Iterator[None]:
-    """Run a server while it listens."""
+    """Run a server process within the block, from the time it listens."""
     server = subprocess.Popen(
         [str(one) for one in command], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
     )
@@ -220,7 +220,7 @@ def is_listening(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
+    """Return a TCP port that was free a moment ago."""
     with socket.socket() as connection:
         connection.bind(("127.0.0.1", 0))
         port: int = connection.getsockname()[1]

@@ -30,7 +30,7 @@ LABELS = {
 
 
 def main() -> int:
-    """Run it."""
+    """Check that exports of labelling tools are read correctly."""
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     ).parse_args()
@@ -64,7 +64,9 @@ def _images(folder: Path, prefix: str = "") -> None:
 
 
 def label_studio(folder: Path) -> Iterator[tuple[str, Path]]:
-    """JSON, JSON-MIN and CSV of Label Studio's converter, beside images called as uploads are."""
+    """Yield JSON, JSON-MIN and CSV of Label Studio's converter, with images named as its uploads
+    are.
+    """
     from label_studio_sdk.converter import Converter  # type: ignore[import-not-found]
 
     tasks = [
@@ -103,7 +105,7 @@ def _task(number: int, name: str, label: str) -> dict[str, Any]:
 
 
 def fiftyone(folder: Path) -> Iterator[tuple[str, Path]]:
-    """FiftyOne's data set for image classification, with class numbers."""
+    """Yield FiftyOne's data set for image classification, with class numbers."""
     import fiftyone as fo  # type: ignore[import-not-found]
     from fiftyone.utils.data.exporters import (  # type: ignore[import-not-found]
         FiftyOneImageClassificationDatasetExporter,

@@ -31,7 +31,7 @@ Found = list[tuple[str, bytes]]
 
 
 def main() -> int:
-    """Run it."""
+    """Compare how our readers and other tools read the same data sets."""
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     ).parse_args()
@@ -68,7 +68,7 @@ same.
 
 
 def picture(number: int, size: tuple[int, int] = (30, 20)) -> Image.Image:
-    """A photo whose pixels are all different."""
+    """Return a photo whose pixels are all different."""
     image = Image.new("RGB", size)
     image.putdata(
         [((8 * x + number) % 256, 12 * y, 100) for y in range(size[1]) for x in range(size[0])]
@@ -85,7 +85,7 @@ def encode_turned_png(number: int, orientation: int = 1) -> bytes:
 
 
 def read_sent_batch(batch: Any) -> Found:
-    """The labels and bytes of a batch, as the service will get them."""
+    """Return the labels and bytes of a batch, as the service will get them."""
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
         files = {one.name: file.read() for one in tar if (file := tar.extractfile(one))}
     rows = files.pop("labels.csv").decode().splitlines()[1:]
@@ -100,7 +100,7 @@ def read_sent_pixels(found: Found) -> Found:
 
 
 def parquet(at: Path) -> Answers:
-    """Compare a parquet that `datasets` writes with its features, and reads again."""
+    """Compare parquet files written and read by `datasets` with our reading."""
     import datasets
 
     features = datasets.Features(
@@ -127,7 +127,7 @@ def parquet(at: Path) -> Answers:
 
 
 def lists_of_labels(at: Path) -> Answers:
-    """A list of ClassLabels is multi-label."""
+    """Check that a list of ClassLabels is refused as multi-label."""
     import datasets
 
     features = datasets.Features(
@@ -146,7 +146,7 @@ def lists_of_labels(at: Path) -> Answers:
 
 
 def imagefolder(at: Path) -> Answers:
-    """Compare what `datasets` reads of metadata.jsonl."""
+    """Compare how `datasets` and our reader read metadata.jsonl."""
     import datasets
 
     (at / "in/train").mkdir(parents=True)
@@ -168,7 +168,7 @@ def imagefolder(at: Path) -> Answers:
 
 
 def written_shards(at: Path) -> list[Path]:
-    """Two shards by webdataset's own writer."""
+    """Write two shards by webdataset's own writer."""
     import webdataset
 
     at.mkdir(exist_ok=True)
@@ -196,13 +196,15 @@ def read_shards(paths: list[Path]) -> Found:
 
 
 def shards(at: Path) -> Answers:
-    """Yield how shards of webdataset compare with ours."""
+    """Yield how our reading of webdataset's shards compares with its own."""
     paths = written_shards(at / "in")
     yield "webdataset, two shards", read_shards(paths), read_sent_batch(open_batch(at / "in")), True
 
 
 def concatenated(at: Path) -> Answers:
-    """Both in one file, as `cat` makes it; webdataset reads only the first by default."""
+    """Compare both shards in one file, as `cat` makes it; webdataset reads only the first by
+    default.
+    """
     paths = written_shards(at / "in")
     (at / "both.tar").write_bytes(b"".join(path.read_bytes() for path in paths))
     with tarfile.open(at / "both.tar", ignore_zeros=True) as tar:
@@ -218,7 +220,7 @@ AREA = (BOX[0], BOX[1], BOX[0] + BOX[2], BOX[1] + BOX[3])
 
 
 def coco_at(at: Path, orientation: int, size: tuple[int, int] | None) -> Path:
-    """Four photos with a box each."""
+    """Write four photos with a COCO box each."""
     at.mkdir(exist_ok=True)
     document: dict[str, Any] = {"images": [], "annotations": []}
     document["categories"] = [
@@ -243,7 +245,7 @@ def coco_at(at: Path, orientation: int, size: tuple[int, int] | None) -> Path:
 
 
 def crops_by_pycocotools(at: Path, load: Callable[[Path], Image.Image]) -> Found:
-    """The boxes that pycocotools names, of pixels that `load` reads."""
+    """Return the crops of boxes that pycocotools reads, from pixels that `load` reads."""
     from pycocotools.coco import COCO
 
     api = COCO(str(at / "annotations.json"))
@@ -268,7 +270,7 @@ def coco(at: Path) -> Answers:
 
 
 def coco_turned(at: Path) -> Answers:
-    """Boxes of photos that EXIF turns, by what width and height say; crops of ours are upright."""
+    """Compare boxes of photos that EXIF rotates, by stated width and height; our crops are upright."""
     coco_at(at / "stored", 6, (30, 20))
     theirs = crops_by_pycocotools(
         at / "stored", Image.open
@@ -299,7 +301,7 @@ def coco_turned(at: Path) -> Answers:
 
 
 def yolo_at(at: Path, orientation: int) -> Path:
-    """Four photos with a box each, its shares of 30 × 20 pixels or of 20 × 30."""
+    """Write four photos with a YOLO box each, relative to 30 × 20 or 20 × 30 pixels."""
     (at / "train/images").mkdir(parents=True)
     (at / "train/labels").mkdir()
     width, height = (20, 30) if orientation == 6 else (30, 20)
@@ -313,7 +315,7 @@ def yolo_at(at: Path, orientation: int) -> Path:
 
 
 def crops_by_supervision(at: Path) -> Found:
-    """The boxes that supervision reads, of the pixels that its reader (OpenCV) loads."""
+    """Return the crops of boxes that supervision reads, from pixels that OpenCV loads."""
     import supervision
 
     data = supervision.DetectionDataset.from_yolo(
@@ -339,7 +341,7 @@ def yolo(at: Path) -> Answers:
 
 
 def yolo_turned(at: Path) -> Answers:
-    """Boxes of photos that EXIF turns: OpenCV, and so supervision and Ultralytics, count turned
+    """Compare boxes of photos that EXIF rotates: OpenCV, supervision and Ultralytics count rotated
     pixels.
     """
     yolo_at(at / "in", 6)

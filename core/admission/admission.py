@@ -77,7 +77,7 @@ class Admission:
 
     @staticmethod
     def from_settings(settings: Settings) -> "Admission":
-        """Return the limits of the settings."""
+        """Return the limits on a network's size and a job's memory that the settings define."""
         return Admission(settings.max_parameters, settings.admitted_job_bytes)
 
     def check_network(
@@ -190,17 +190,19 @@ class Estimate:
 
     @property
     def task_bytes(self) -> int:
-        """Bytes of one task's second moments, stored as a triangle."""
+        """Bytes of one task's second moments of features, stored as a triangle."""
         return self.columns * (self.columns + 1) // 2 * DOUBLE_BYTES
 
     @property
     def solve_bytes(self) -> int:
-        """Bytes of the matrices held at once by a solve, and of the examples that judge it."""
+        """Bytes of the matrices that a closed-form solve holds at once, and of its evaluation
+        examples.
+        """
         return (SOLVING * self.columns + JUDGING * LEFT_OUT) * self.columns * DOUBLE_BYTES
 
     @property
     def sums_bytes(self) -> int:
-        """Bytes of the second moments of all tasks and of the solve."""
+        """Bytes of the second moments of all tasks and of the solve for a closed-form classifier."""
         return self.tasks * self.task_bytes + self.solve_bytes
 
     @property
@@ -298,7 +300,8 @@ def _suggest_reduction(estimate: Estimate) -> str:
 
 
 def compute_workload(session: Session, model: Model, task: int, images: int = 0) -> Work:
-    """Return the workload of a job for a task of the model.
+    """Return the number of images, classes and earlier tasks that a job for a model's task works
+    on.
 
     Args:
         task: number of the task, from 1.

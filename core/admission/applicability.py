@@ -63,7 +63,7 @@ class Predecessors:
 
 
 def select_last_open_job(model_id: str | SQLColumnExpression[str]) -> Select[str]:
-    """Return the query for the id of a model's last unfinished job that will leave a version."""
+    """Return the query for a model's last unfinished job that will make a version."""
     # Jobs without a place learn no task, and one that is being cancelled leaves no version.
     states = sorted(UNFINISHED - {State.CANCELLING})
     # A job that measures a classifier has a place too, and leaves no version.
@@ -78,7 +78,7 @@ def select_last_open_job(model_id: str | SQLColumnExpression[str]) -> Select[str
 def check_next_task(
     session: Session, catalogue: Catalogue, model: Model, head: Version | None, recipe: RecipeOut
 ) -> list[str]:
-    """Return warnings about learning the model's next task with this resolved recipe.
+    """Return warnings about learning the model's next task with a resolved recipe.
 
     Args:
         head: see `core.lineage.lineage.find_next_start`.
@@ -94,7 +94,7 @@ def check_next_task(
 def check_recipe_after(
     session: Session, catalogue: Catalogue, model: Model, before: Predecessors, recipe: RecipeOut
 ) -> list[str]:
-    """Return warnings about learning the model's next task with this resolved recipe.
+    """Return warnings about learning with a resolved recipe after another job's recipe.
 
     Raises:
         InvalidRecipe: the method makes another kind of network than the task starts from, or
@@ -105,7 +105,7 @@ def check_recipe_after(
 
 
 def check_start(catalogue: Catalogue, start: Start, recipe: RecipeOut, scenario: str) -> list[str]:
-    """Return warnings about learning from a starting point with this resolved recipe.
+    """Return warnings about learning from a starting point with a resolved recipe.
 
     Raises:
         InvalidRecipe: see `check_recipe_after`.
@@ -170,7 +170,8 @@ def _check_class_sums(start: Start, after: str, inference: str | None, scenario:
 def _find_starting_point(
     session: Session, catalogue: Catalogue, before: Predecessors, after: str
 ) -> Start | None:
-    """Return the starting point of the next task; None for version 0, which has nothing to keep.
+    """Return the version and method that the next task starts from; None for version 0, which has
+    learned nothing.
 
     Args:
         after: name of the method that learns the task.
@@ -212,7 +213,8 @@ def _find_starting_point(
 
 
 def _warn_of_handover(start: Start, after: str, takes: frozenset[str]) -> list[str]:
-    """Return a warning if the new method leaves memory behind, or finds none that it could use.
+    """Return a warning if a change of method leaves stored memory unused, or lacks memory that it
+    could use.
 
     The learning code follows the same rule.
     """

@@ -70,7 +70,7 @@ class Size:
     shared: bool = True
 
     def count_output(self, values: int, times: int = 1) -> None:
-        """Count the output of a layer of `values` values, `times` over."""
+        """Add the `values` activations of a layer's output, `times` over, to the size."""
         self.activations += values * times
         self.widest = max(self.widest, values)
 
@@ -124,7 +124,7 @@ def find_network_size(
 
 
 def _add_timm(size: Size, row: PretrainedRow, pixels: int) -> None:
-    """Add a timm network, as measured at the weights' own image size.
+    """Add the size of a timm network, as measured at its weights' own image size.
 
     Activations scale with the number of pixels.
     """
@@ -135,7 +135,7 @@ def _add_timm(size: Size, row: PretrainedRow, pixels: int) -> None:
 
 
 def _add_mlp(size: Size, hidden: list[int]) -> None:
-    """Add a multilayer perceptron."""
+    """Add the size of a multilayer perceptron."""
     inputs, size.shared = size.widest, False
     for outputs in hidden:
         size.parameters += inputs * outputs + outputs
@@ -145,7 +145,7 @@ def _add_mlp(size: Size, hidden: list[int]) -> None:
 
 
 def _add_small_cnn(size: Size, pixels: int, channels: int) -> None:
-    """Add the small convolutional network."""
+    """Add the size of the small convolutional network."""
     area = pixels**2
     for inputs, outputs, divisor in ((channels, 32, 1), (32, 64, 4), (64, 128, 16)):
         size.parameters += 9 * inputs * outputs + outputs
@@ -180,7 +180,7 @@ def _add_small_resnet(
 def _add_resnet(
     size: Size, expansion: int, blocks: tuple[int, ...], small: bool, pixels: int, channels: int
 ) -> None:
-    """Add a residual network of torchvision's family."""
+    """Add the size of a residual network of torchvision's family."""
     size.parameters += (9 if small else 49) * channels * 64 + 2 * 64
     side = pixels if small else _halve_side(pixels, 1)
     size.count_output(64 * side**2, 2)
@@ -219,7 +219,7 @@ def _add_resnet(
 def _add_convnext(
     size: Size, width: int, blocks: tuple[int, ...], stride: int, pixels: int, channels: int
 ) -> None:
-    """Add a ConvNeXt."""
+    """Add the size of a ConvNeXt."""
     size.parameters += channels * stride**2 * width + 3 * width
     side = pixels // stride
     size.count_output(width * side**2, 2)
@@ -238,7 +238,7 @@ def _add_convnext(
 
 
 def _add_vit(size: Size, encoder: _Encoder, patch: int, pixels: int, channels: int) -> None:
-    """Add a vision transformer."""
+    """Add the size of a vision transformer."""
     layers, width, mlp = encoder
     # One token is for the class.
     tokens = 1 + (pixels // patch) ** 2
@@ -252,7 +252,7 @@ def _add_vit(size: Size, encoder: _Encoder, patch: int, pixels: int, channels: i
 
 
 def _add_dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels: int) -> None:
-    """Add the first expert of DNE.
+    """Add the size of the first expert of DNE.
 
     Its attention is written out, so the attention weights are kept too.
     """
@@ -271,7 +271,7 @@ def _add_dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels:
 
 
 def _has_small_stem(architecture: Hyper, pixels: int) -> bool:
-    """Return True if the network has the stem for small images."""
+    """Return True if a network has the first layers for small images."""
     stem = architecture.get("stem", "auto")
     return stem == "small" or (stem == "auto" and pixels <= SMALL_IMAGE)
 
@@ -284,7 +284,7 @@ def _choose_patch_size(architecture: Hyper, pixels: int, large: int) -> int:
 
 
 def _halve_side(side: int, times: int) -> int:
-    """Return a side after halving it `times` times, rounding up."""
+    """Return the side of a feature map after halving it `times` times, rounding up."""
     for _ in range(times):
         side = (side + 1) // 2
     return side

@@ -59,7 +59,7 @@ class Advice:
     otherwise: str = ""
 
     def make_error(self, fields: Sequence[Mapping[str, str]]) -> BaseInvalid:
-        """Return the error to respond with.
+        """Return the error that refuses an uploaded base, with this advice.
 
         Args:
             fields: field errors of the tensors.
@@ -170,7 +170,7 @@ def get_base_architecture(base: UploadedFor) -> ArchitectureChoice:
 
 
 def is_same_input_shape(image: ImageOut, other: ImageOut) -> bool:
-    """Return True if two networks read images of one shape, however cropped and resized."""
+    """Return True if two networks read images of the same shape, however cropped and resized."""
     return (image["size"], image["channels"]) == (other["size"], other["channels"])
 
 

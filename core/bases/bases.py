@@ -172,7 +172,7 @@ def create_base(
 
 
 def _read_tensors(path: Path, network: Network) -> list[Tensor]:
-    """Read the header of the file.
+    """Read the names and shapes of the tensors in an uploaded safetensors file.
 
     Raises:
         BaseInvalid: the file is not safetensors or holds no tensors; a pickle gets advice on how to
@@ -279,7 +279,7 @@ def _find_dependent_models(
 
 
 def _check_fits_architecture(tensors: Sequence[Tensor], network: Network) -> None:
-    """Check that the tensors fit the architecture.
+    """Check that uploaded tensors fit their architecture.
 
     Raises:
         BaseInvalid: they do not; where possible, the message names an architecture that would fit.

@@ -64,7 +64,7 @@ def load_expected_base(
 def select_compared_tensors(
     tensors: Sequence[Tensor], expected: ExpectedBase
 ) -> tuple[list[Tensor], dict[str, ExpectedTensor]]:
-    """Return the tensors of a file that matter, and the tensors that it must have.
+    """Return a file's tensors without ignored ones, and the tensors that it must have.
 
     Ignored tensors are left out of the former, absent optional ones out of the latter.
     """
@@ -83,7 +83,7 @@ def select_compared_tensors(
 def _locate_result(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> tuple[Path, str]:
-    """Return the path of the cached result, and the request as JSON."""
+    """Return the path of the cached list of tensors, and the request for it as JSON."""
     # Sorted, so that equal architectures have one file whatever the order of their fields.
     request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
     # With the code's version, since other code may expect other tensors of the same architecture.

@@ -56,7 +56,7 @@ class Terms:
 
     @staticmethod
     def from_settings(settings: Settings) -> "Terms":
-        """Return the terms that the settings define."""
+        """Return the limits on downloads of pretrained weights that the settings define."""
         photos = settings.default_base == imagenet_base.NAME
         return Terms(settings.hub == "on", settings.max_owner_bytes, settings.max_open_jobs, photos)
 
@@ -114,7 +114,7 @@ def _find_imagenet_weights(catalogue: Catalogue, architecture: ArchitectureChoic
 
 
 def require_room_for_weights(db: Database, actor: Actor, weights: Pretrained, terms: Terms) -> None:
-    """Check that the owner has room for the weights, by their approximate bytes.
+    """Check that the owner may store the weights, by their approximate size.
 
     Raises:
         StorageFull, BodyTooLarge: the owner has no room.
@@ -132,7 +132,7 @@ def add_version_or_job(
     recipe: RecipeOut,
     terms: Terms,
 ) -> None:
-    """Add version 0 of a new model, or the job that will make it.
+    """Add version 0 of a new model, or the job that will fetch its weights and make it.
 
     Call this last in the transaction.
 
@@ -176,7 +176,8 @@ def add_version_or_job(
 def retry_weights_job(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
-    """Run the job again that fetches the weights, after a failure or a cancellation.
+    """Queue a failed or cancelled job that fetches weights again; return False if it is queued
+    already.
 
     Returns:
         True if there is new work to do.

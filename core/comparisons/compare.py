@@ -45,7 +45,8 @@ _IDENTITY = {"format", "model", "name", "version", "parts", "recipe", *NAMES}
 
 
 def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
-    """Return all counts, and the differences of recipe and manifest.
+    """Return the counts of images on which two versions differ, and the differences of their
+    recipes.
 
     Raises:
         StoreCorrupt: a file is missing or damaged.
@@ -96,7 +97,8 @@ def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
 def list_compared_images(
     blobs: Blobs, pair: Pair, *, kind: FlipKind, label: str | None, limit: int, cursor: str | None
 ) -> ComparedImagePage:
-    """Return a page of images that flipped, or that both versions get wrong, by task and number.
+    """Return a page of images that only one of two versions predicts correctly, or both predict
+    wrongly.
 
     Args:
         kind: "negative", "positive" or "both_wrong".
@@ -153,7 +155,9 @@ def list_differences(
 
 
 def flips_to_json(counts: Flips) -> answers.Flips:
-    """Return counts with their negative flip rate, its interval and McNemar's p value."""
+    """Return counts of changed predictions with the negative flip rate, its interval and McNemar's
+    p value.
+    """
     interval = flips.wilson_interval(counts.negative, counts.n)
     return {
         **_counts_to_json(counts),
@@ -176,7 +180,7 @@ def _counts_to_json(counts: Flips) -> answers.FlipCounts:
 
 
 def _build_class_flips(words: Vocabulary, by_class: Mapping[int, Flips]) -> list[ClassFlips]:
-    """Return the counts of each class: largest net loss first, then most flips, then the rest."""
+    """Return the counts of changed predictions by class: largest net loss first."""
 
     def sort_key(number: int) -> tuple[bool, int, int, str, int]:
         class_flips = by_class[number]
@@ -208,7 +212,7 @@ def _count_pairs(truth: np.ndarray, answer: np.ndarray, size: int) -> dict[tuple
 def _build_confusion(
     words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> Confusion | None:
-    """Return the confusion matrices, or None for too many classes or classes of several tasks."""
+    """Return the confusion matrices of two versions, or None for too many classes or several tasks."""
     numbers = sorted(
         {number for key in (*a, *b) for number in key}, key=lambda number: words.names[number][1]
     )
@@ -232,7 +236,7 @@ def _build_confusion(
 def _list_confused_pairs(
     words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> list[ConfusedPair]:
-    """Return the pairs of a class and a wrong prediction whose counts changed most."""
+    """Return the (class, wrong prediction) pairs whose counts differ most between two versions."""
     wrong = [key for key in {*a, *b} if key[0] != key[1]]
     wrong.sort(
         key=lambda key: (
@@ -256,7 +260,9 @@ def _list_confused_pairs(
 def _find_image_rows(
     predictions: Said, kind: FlipKind, label: str | None, words: Vocabulary
 ) -> np.ndarray:
-    """Return the numbers of the images of this kind, ascending."""
+    """Return the numbers of the images whose predictions by two versions differ in a given way,
+    ascending.
+    """
     a_right, b_right = predictions.a == predictions.truth, predictions.b == predictions.truth
     selected = {
         "negative": a_right & ~b_right,
@@ -270,7 +276,7 @@ def _find_image_rows(
 
 def _build_image(pair: Pair, predictions: Said, row: int, words: Vocabulary) -> ComparedImage:
     def build_answer(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
-        """Return the entry of one image."""
+        """Return one version's prediction of an image, for a response."""
         value = float(probability[row])
         return {
             "label": words.names[int(answer[row])][1],
@@ -290,7 +296,7 @@ def _build_image(pair: Pair, predictions: Said, row: int, words: Vocabulary) -> 
 
 
 def _parse_cursor(cursor: str | None) -> tuple[int, int]:
-    """Return the (task, image) that a cursor points to; the next page begins after it."""
+    """Return the (task, image) in a cursor, after which the next page begins."""
     if cursor is None:
         return (0, -1)
     task, point, row = str(decode_cursor(cursor, str)).partition(".")

@@ -121,7 +121,7 @@ class Vocabulary:
         self._number: dict[tuple[int | None, str], int] = {}
 
     def number_labels(self, task: int, labels: list[str]) -> Ids:
-        """Return the number of each label in the vocabulary, int64 [N]."""
+        """Return the number of each label in the common vocabulary of two versions, int64 [N]."""
         return np.array(
             [self._number_label(task if self.apart else None, label) for label in labels], np.int64
         )
@@ -177,7 +177,8 @@ def find_version_pair(
 def run_without_deleted_tasks(
     db: Database, actor: Actor, pair: Pair, task: int | None, use: Callable[[Pair], Used]
 ) -> Used:
-    """Return the result of `use`, and retry with the remaining tasks if data was deleted.
+    """Return the result of `use` on compared tasks; if data was deleted meanwhile, retry with the
+    remaining tasks.
 
     Raises:
         NotFound, Gone, AnswersMissing: see `find_version_pair`; no task remains.
@@ -244,7 +245,7 @@ def _read_answers(
 
 
 def _list_classes(pair: Pair, side: Side, task: ComparedTask) -> list[str]:
-    """Return the classes that the rows of a version's predictions on a task stand for."""
+    """Return the classes that the output rows of a version stand for on a task."""
     if pair.scenario == "task":
         head = side.manifest.head_of(task.number)
         return list(head.classes) if head is not None else []
@@ -259,7 +260,7 @@ def _build_side(row: Version) -> Side:
 def _find_digests(
     session: Session, model: Model, version: int, task: int | None
 ) -> dict[int, str | None]:
-    """Return the digest of the version's predictions by task, for all tasks it was measured on."""
+    """Return task → digest of a version's stored predictions, for all tasks it was measured on."""
     query = select(Result.task, Result.answers).where(
         Result.model_id == model.id, Result.version == version
     )

@@ -233,7 +233,7 @@ class Manifest(Document):
 
     @property
     def divisor(self) -> float:
-        """The divisor of logits; 1 in versions older than temperatures."""
+        """Number by which a version's logits are divided before the softmax; 1 in older versions."""
         return 1.0 if self.temperature is None else self.temperature.value
 
     def head_of(self, task: int) -> Head | None:

@@ -7,7 +7,7 @@ NARROW_COLUMNS = 1000
 
 
 def count_columns(projection: int | None, features: int) -> int:
-    """Return the number of random features; 0 means that the classifier reads the backbone's own.
+    """Return the number of random features of a projection; 0 without one.
 
     Args:
         projection: the recipe's value; None chooses by the number of features.

@@ -58,7 +58,7 @@ def record_job_outcome(
     version: int | None,
     now: float,
 ) -> None:
-    """Record that a job has ended in its present state.
+    """Record for webhooks that a job has ended.
 
     Args:
         error: kind of the error, if any.
@@ -78,7 +78,7 @@ def record_job_outcome(
 
 
 def record_export(session: Session, job: Job, now: float) -> None:
-    """Record that a download made by a job is ready; the job's report names the version."""
+    """Record for webhooks that a download is ready."""
     report = cast(ExportReport, job.report)
     data: WebhookData = {"job": job.id, "version": report["version"], "format": report["format"]}
     if "sha256" in report and "bytes" in report:
@@ -87,7 +87,7 @@ def record_export(session: Session, job: Job, now: float) -> None:
 
 
 def record_version_outcome(session: Session, model: Model, version: Version, now: float) -> None:
-    """Record that a version was published or held."""
+    """Record for webhooks that a version was published or held."""
     data: WebhookData = {
         "version": version.number,
         "task": version.task_number,
@@ -102,7 +102,7 @@ def record_version_outcome(session: Session, model: Model, version: Version, now
 def record_event(
     session: Session, type: str, owner_id: str, model_id: str, data: WebhookData, now: float
 ) -> None:
-    """Record an event of a model, for the webhooks of its owner once this transaction is committed.
+    """Record an event of a model, to be sent to the webhooks of its owner after the commit.
 
     Args:
         type: one of `core.contract.webhook.EVENTS`.
@@ -117,7 +117,7 @@ def _append_event(session: Session, event: _Event) -> None:
 
 
 def write_recorded_deliveries(session: Session) -> None:
-    """Write the recorded events as deliveries to each webhook that wants them.
+    """Store recorded events as deliveries to each webhook that is subscribed to them.
 
     Call this last before the commit.
     """
@@ -206,7 +206,7 @@ def _find_webhook_ids(session: Session, events: list[_Event]) -> list[str]:
 
 
 def _is_subscribed(hook: Webhook, event: _Event) -> bool:
-    """Return True if a webhook wants an event."""
+    """Return True if a webhook is subscribed to an event."""
     return (
         hook.owner_id == event.owner_id
         and event.type in hook.events

@@ -18,12 +18,12 @@ Line = tuple[Level, str]
 
 
 def add_log_line(session: Session, job_id: str, line: Line, now: float) -> None:
-    """Write a line in the caller's transaction."""
+    """Add a line to a job's log, in the caller's transaction."""
     session.add(Event(job_id=job_id, type="log", data=build_log_data(line), at=now))
 
 
 def list_batch_lines(task: Task) -> list[Line]:
-    """Return the first lines of a job's log: the submitted batch, and warnings about it."""
+    """Return the first lines of a job's log, about the submitted batch and its warnings."""
     named = f" ({task.name})" if task.name else ""
     counts_text = _format_counts(sum(task.classes.values()), len(task.classes))
     accepted = (
@@ -44,7 +44,7 @@ def build_check_line(job: Job, images: int, classes: int) -> Line:
 
 
 def build_log_data(line: Line) -> LogData:
-    """Return the data of a line's event."""
+    """Return a log line in the form of an event's data."""
     level, message = line
     return {"level": level, "message": message}
 

@@ -37,7 +37,7 @@ def is_held_for_data(job: Job) -> bool:
 
 
 def lock_job(session: Session, job_id: str) -> Job | None:
-    """Read a job and lock its row until the transaction ends.
+    """Read a job, and lock its database row until the transaction ends.
 
     PostgreSQL locks the row; on SQLite, a writing transaction is alone anyway. Jobs are always
     locked without their key (`key_share`), to avoid a deadlock: one transaction holds the model's
@@ -110,6 +110,6 @@ def record_creation(
 
 
 def _record_state(session: Session, job: Job, data: StateData, now: float) -> None:
-    """Record the event of a state, for readers of the job and of its owner's events."""
+    """Record a job's new state as an event."""
     session.add(Event(job_id=job.id, type="state", data={**data, "state": job.state}, at=now))
     owner_events.record_job_event(session, job, data, now)

@@ -139,7 +139,7 @@ class Database:
             connection.execute(text("SELECT 1"))
 
     def read_row(self) -> None:
-        """Check that the database responds and a row of it can be read.
+        """Check that the database responds and that a row can be read.
 
         Raises:
             sqlalchemy.exc.SQLAlchemyError: it does not, or the row cannot be read.
@@ -182,7 +182,7 @@ def is_database_full(error: BaseException) -> bool:
 
 
 def _limit_waiting(engine: Engine, seconds: float) -> None:
-    """Limit every wait for PostgreSQL, since libpq itself waits for ever."""
+    """Limit the time of every wait for PostgreSQL, since libpq waits without limit."""
     from core.database.patience import PatientConnection  # psycopg is not needed for SQLite
 
     @event.listens_for(engine, "do_connect")

@@ -36,7 +36,7 @@ def describe_damage(file: Path, findings: list[str]) -> str:
 
 
 def read_rows(file: Path) -> list[str]:
-    """Read a row of each table, and return the damage found.
+    """Read the first row of each table of a SQLite file, and return the damage found.
 
     It is empty if there is none, or no file yet.
 
@@ -96,7 +96,9 @@ def find_damage(file: Path) -> list[str]:
 
 
 def _quick_check(connection: sqlite3.Connection, table: str) -> list[str]:
-    """Return the findings of `quick_check` in a table with its indices, or in the whole file."""
+    """Run `PRAGMA quick_check` on a table with its indices, or on the whole file; return its
+    findings.
+    """
     argument = '"' + table.replace('"', '""') + '"' if table else str(MOST)
     try:
         results = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({argument})")]

@@ -66,7 +66,7 @@ class _Checked:
 def plan_edit(
     resources: Resources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> EditPlanOut:
-    """Return what an edit would do, without doing it. For errors see `accept_edit`."""
+    """Return what an edit of a model's labels, images or classes would change, without making it."""
     resolved = _resolve_patterns(resources, actor, model, operations)
     with resources.db.read() as session:
         row = find_model(session, actor, model)
@@ -95,7 +95,7 @@ class EditRequest:
 def accept_edit(
     resources: Resources, actor: Actor, request: EditRequest, limits: JobLimits = NO_LIMITS
 ) -> tuple[EditOut, bool]:
-    """Queue a job that makes a new version by the requested operations.
+    """Queue a job that makes a new version with changed labels, images or classes.
 
     Returns:
         The edit, and True if this repeats the response to an earlier request.
@@ -245,7 +245,9 @@ def _choose_way(
     taught: list[int],
     edited: list[int],
 ) -> tuple[Way, list[int]]:
-    """Return the way of an edit, and the tasks that are learned again."""
+    """Return how an edit makes its version (recompute, relearn or rename), and the tasks learned
+    again.
+    """
     if _can_recompute(session, model, head, edited):
         return "recompute", edited
     start = find_relearn_start(session, model, head, edited[0])
@@ -285,7 +287,7 @@ def find_relearn_start(session: Session, model: Model, head: Version, first: int
 
 
 def _can_recompute(session: Session, model: Model, head: Version, edited: list[int]) -> bool:
-    """Return True if the version is solved from features that are kept of all edited images."""
+    """Return True if the edited version can be solved from stored features of all edited images."""
     made_by = head.manifest.method
     if made_by is None or made_by.name != CLOSED_FORM or made_by.hyper.get("adapt") is not None:
         return False
@@ -307,7 +309,7 @@ class FeaturePart:
 def read_feature_parts(
     session: Session, model: Model, head: Version, tasks: Sequence[int]
 ) -> dict[str, FeaturePart]:
-    """Return the parts with features of some tasks by name, as the line to `head` has them."""
+    """Return the stored features of some tasks by part name, as the lineage up to `head` has them."""
     names = {name for task in tasks for name in describe_parts(task)}
     versions = select(Version.number, Version.parent).where(Version.model_id == model.id)
     parents = {number: parent for number, parent in session.execute(versions)}
@@ -471,7 +473,7 @@ def _resolve_patterns(
 def _read_paths(
     resources: Resources, actor: Actor, model: str
 ) -> Mapping[tuple[int, Split], list[str]]:
-    """Return the paths of images by task and part, of all tasks that the newest version knows."""
+    """Return the image paths by task and part, for all tasks that the newest version has learned."""
     with resources.db.read() as session:
         row = find_model(session, actor, model)
         head = lineage.find_next_start(session, row)

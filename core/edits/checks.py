@@ -33,7 +33,7 @@ class TaughtTask:
     is_deleted: bool = False
 
     def as_learned(self) -> "TaughtTask":
-        """Return the task with the standing of a learned one."""
+        """Return a copy of the task with the standing `learned`."""
         return replace(self, standing="learned")
 
 
@@ -61,7 +61,7 @@ class Changes:
         ]
 
     def only_renames(self, known: Sequence[str]) -> bool:
-        """Return True if classes get other names, and nothing else changes.
+        """Return True if an edit renames classes and changes nothing else.
 
         Args:
             known: classes of the model.
@@ -117,7 +117,7 @@ def check_operations(
     tasks: Mapping[int, TaughtTask],
     known: Sequence[str],
 ) -> Changes:
-    """Return what the operations change.
+    """Check the operations of an edit, and return what they change.
 
     Args:
         scenario: of the model: class or data.

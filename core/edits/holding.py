@@ -12,8 +12,9 @@ from core.edits.rewrite import describe_parts
 
 
 def find_holding_parts(session: Session, edit: Edit) -> Sequence[tuple[Part, int]]:
-    """Return the parts of versions before an edit that have features or images of its edited tasks,
-    with the numbers of these versions."""
+    """Return parts of earlier versions that have features or images of an edit's tasks, with the
+    version numbers.
+    """
     query = (
         select(Part, Version.number)
         .join(Version, Version.id == Part.version_id)

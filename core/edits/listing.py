@@ -46,7 +46,7 @@ def read_edit(db: Database, actor: Actor, model: str, number: int) -> EditOut:
 
 
 def find_edit(session: Session, model: Model, number: int) -> Edit:
-    """Return a model's edit of that number.
+    """Return the edit of a model by its number.
 
     Raises:
         NotFound: there is none.
@@ -128,7 +128,7 @@ def list_class_aliases(db: Database, actor: Actor, model: str) -> list[ClassAlia
 
 
 def remove_class_alias(db: Database, actor: Actor, model: str, name: str) -> None:
-    """Remove a former class name: a batch that uses it brings a new class.
+    """Remove a former class name; a batch that uses it then brings a new class.
 
     Raises:
         NotFound: the caller sees no such model or name.
@@ -145,7 +145,7 @@ def remove_class_alias(db: Database, actor: Actor, model: str, name: str) -> Non
 
 
 def read_former_names(db: Database, actor: Actor, model: str) -> dict[str, str | None]:
-    """Return the former class names of a model, as `read_class_aliases` does.
+    """Return former class name → present class of a model; None: the class was dropped.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -155,12 +155,12 @@ def read_former_names(db: Database, actor: Actor, model: str) -> dict[str, str |
 
 
 def read_class_aliases(session: Session, model_id: str) -> dict[str, str | None]:
-    """Return former class name → class that it stands for; None: the class was dropped."""
+    """Return former class name → present class; None: the class was dropped."""
     query = select(ClassAlias.name, ClassAlias.to).where(ClassAlias.model_id == model_id)
     return {name: to for name, to in session.execute(query)}
 
 
 def forget_class_aliases(session: Session, model_id: str, names: Iterable[str]) -> None:
-    """Forget former class names that are used for classes again."""
+    """Delete former class names that have become names of classes again."""
     former = ClassAlias.model_id == model_id, ClassAlias.name.in_(list(names))
     session.execute(delete(ClassAlias).where(*former))

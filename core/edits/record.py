@@ -26,13 +26,13 @@ _KINDS = ("train", "held_out", "traces")
 
 
 def read_edit_result(folder: Path) -> EditResult | None:
-    """Return what an edit's job left beside its version; None for another job."""
+    """Return the result file of an edit's job; None for a job that made no edit."""
     path = folder / FILE
     return EditResult.from_json(json.loads(path.read_text())) if path.is_file() else None
 
 
 def read_edited_tasks(session: Session, job_id: str) -> set[int]:
-    """Return the tasks that a job edits; none for another job.
+    """Return the numbers of the tasks that a job edits; empty for a job that makes no edit.
 
     Predictions of other versions on them belong to the former images.
     """
@@ -52,7 +52,7 @@ def list_former_digests(result: EditResult) -> set[str]:
 def record_edit(
     session: Session, model: Model, job: Job, result: EditResult, number: int, now: float
 ) -> int:
-    """Change the edited tasks, count older cells again, and record the edit as made.
+    """Store the edited tasks, recount earlier versions' results on them, and mark the edit as made.
 
     Args:
         number: number of its version.
@@ -112,7 +112,7 @@ def apply_edited_task(task: Task, edited: EditedTask) -> None:
 
 
 def _drop_task(session: Session, task: Task, now: float) -> None:
-    """Mark a task as discarded and its data as deleted: the new version holds nothing of it."""
+    """Mark a task as discarded and its data as deleted."""
     remove_predictions(session, task.model_id, task.number)
     set_standing(task, Standing.DISCARDED, now)
     task.data_deleted_at = now
@@ -149,7 +149,7 @@ def restore_reports(session: Session, model: Model, reports: list[FormerReport])
 
 
 def restore_cells(session: Session, model: Model, cells: list[EditedCell]) -> None:
-    """Restore cells of the matrix as an edit's journal has them."""
+    """Restore results of the accuracy matrix from an edit's journal."""
     for cell in cells:
         _replace_cell(session, model, cell, keep_answers=True)
 
@@ -207,7 +207,9 @@ def _retain_files(
 def _replace_cell(
     session: Session, model: Model, cell: EditedCell, *, keep_answers: bool
 ) -> EditedCell | None:
-    """Write counts into a cell, and return the former ones; None if the cell is gone."""
+    """Store new counts in a cell of the accuracy matrix, and return the old ones; None without the
+    cell.
+    """
     row = session.get(Result, (model.id, cell.version, cell.task), with_for_update=True)
     if row is None:
         return None
@@ -228,7 +230,7 @@ def _replace_cell(
 def _record_aliases(
     session: Session, model: Model, edit: Edit, result: EditResult, now: float
 ) -> None:
-    """Let batches use the former names of classes; a name in use again is no former one."""
+    """Store the former names of classes that an edit changed; a name in use again is removed."""
     for name, to in result.classes.items():
         # A class that was renamed twice leads to its newest name.
         moved = update(ClassAlias).where(ClassAlias.model_id == model.id, ClassAlias.to == name)

@@ -31,7 +31,7 @@ def recount_cells(
     held_out: Mapping[int, EditedLabels],
     classes: Mapping[str, str | None],
 ) -> list[EditedCell]:
-    """Return the cells of all versions on edited tasks, by the new labels.
+    """Count the results of all versions on edited tasks again, by the new labels.
 
     A version's prediction of a renamed class counts as one of its new name. Cells whose predictions
     are not stored, or are damaged, are left out.

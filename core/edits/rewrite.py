@@ -32,13 +32,13 @@ class EditedLabels:
 
     @property
     def kept(self) -> npt.NDArray[np.int64]:
-        """Rows that are not removed, ascending."""
+        """Numbers of the images that are not removed, ascending."""
         rows = [row for row, label in enumerate(self.after) if label is not None]
         return np.array(rows, np.int64)
 
     @property
     def labels(self) -> list[str]:
-        """Labels of the remaining images, in order."""
+        """Labels of the images that are not removed, in order."""
         return [label for label in self.after if label is not None]
 
     @property
@@ -126,8 +126,9 @@ def read_removed_paths(path: Path, train: EditedLabels, held_out: EditedLabels) 
 
 
 def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
-    """Return the labels of the training and held-out images that traces have; none if they are of
-    an earlier release."""
+    """Return the labels of training and held-out images from a trace file; none if it has no
+    labels.
+    """
     traces = read_traces(path)
     if traces.labels is None:
         return [], []
@@ -165,7 +166,7 @@ def write_edited_traces(
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """Kept features of all training images of a task.
+    """Stored features of a task's images, with labels.
 
     Attributes:
         features: float32 [n, D].
@@ -246,7 +247,7 @@ def renumber_part(source: Path, target: Path, numbers: Mapping[int, int]) -> Non
 
 
 def select_rows_of_classes(source: Path, target: Path, former: Sequence[int | None]) -> None:
-    """Write a part whose tensors have a row for each class with the rows of other classes.
+    """Write a copy of a part whose class rows are selected and reordered.
 
     Args:
         source: a head, or a classifier in closed form.
@@ -263,7 +264,7 @@ def select_rows_of_classes(source: Path, target: Path, former: Sequence[int | No
 
 
 def describe_parts(task: int) -> tuple[str, str]:
-    """Return the names of the parts with a task's features: those that jobs read, and the rest."""
+    """Return the names of the two parts with a task's features: those that jobs read, and the rest."""
     return f"{FEATURES}.{task}", f"{FEATURES}.{task}.{REST}"
 
 

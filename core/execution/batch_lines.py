@@ -18,7 +18,7 @@ MAX_PATH = 100
 
 
 def describe_decoded(made: Ingested) -> list[Line]:
-    """Return lines about the images to learn from, those left out, and warnings."""
+    """Return log lines about a decoded batch: images to learn, rejected images, and warnings."""
     total = made.n_train + made.n_held_out + made.n_selection
     content = (
         f"{_format_count(total, 'image')} of {_format_count(len(made.classes), 'class', 'classes')}"
@@ -39,7 +39,7 @@ def describe_decoded(made: Ingested) -> list[Line]:
 
 
 def list_left_out_lines(report: Mapping[str, Any]) -> list[Line]:
-    """Return the log lines of a report (`core.ingest.ingest`): rejected and ignored images."""
+    """Return log lines about the rejected and ignored images of a batch."""
     log_lines: list[Line] = []
     count = int(report.get("rejected_count") or 0)
     if count:

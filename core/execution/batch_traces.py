@@ -46,7 +46,7 @@ def compare_with_earlier(
     *,
     near: bool = True,
 ) -> Ingested:
-    """Return the batch with a report of contradictions and near duplicates in earlier tasks.
+    """Add contradictions and near duplicates with earlier tasks to a decoded batch's report.
 
     Only tasks that the lineage was taught can contradict: a discarded one may be the wrong copy of
     this batch. In the task scenario each task has its own classes, so none contradicts another.
@@ -138,7 +138,7 @@ def _iterate_tasks(db: Database, model_id: str, before: int | None) -> Iterator[
 
 
 def _try_read_traces(blobs: Blobs, sha256: str) -> Traces | None:
-    """Read the traces of a task.
+    """Read the trace file of a task; None if it is missing or damaged.
 
     Return None if they are gone or damaged, since the batch is learned all the same.
     """

@@ -23,7 +23,7 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 @functools.cache
 def has_packages() -> bool:
-    """Return True if all packages are installed; looked up once, without importing them."""
+    """Return True if all packages that an export needs are installed, without importing them."""
     return all(importlib.util.find_spec(name) is not None for name in PACKAGES)
 
 
@@ -35,7 +35,7 @@ def report_exporting_worker(db: Database, worker: str) -> None:
 
 
 def take_export_turn(db: Database, claim: Claim, limit: int) -> None:
-    """Begin to export, unless the maximum number of jobs are exporting.
+    """Begin an export, unless too many jobs are exporting now.
 
     Raises:
         PutOff: `limit` jobs are exporting now.

@@ -42,7 +42,7 @@ class Wanted:
 
 
 def read_requested_export(db: Database, claim: Claim) -> Wanted:
-    """Return the export that the claimed job is to make.
+    """Return the version and format that the claimed job exports.
 
     Raises:
         Invalid: the download is now made by another job.
@@ -97,7 +97,7 @@ def _list_held_out_datasets(session: Session, version: Version) -> list[tuple[in
 def prepare_export(
     db: Database, blobs: Blobs, settings: Settings, order: Wanted, folder: Path
 ) -> Path:
-    """Fetch the files that the process reads, and write its specification into `folder`.
+    """Fetch the files that an export process reads, and write its specification.
 
     Return the file.
 

@@ -63,7 +63,7 @@ def write_features(
     parts: Iterable[tuple[str, str]],
     stored: Mapping[int, StoredFeatures],
 ) -> int:
-    """Record stored features in the rows of tasks whose held-out images are still there.
+    """Record stored features in the database rows of tasks whose held-out images still exist.
 
     Args:
         parts: name and digest of each part of the new version's backbone.

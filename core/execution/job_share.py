@@ -62,7 +62,7 @@ LOOKED_AT = 5
 
 
 def estimate_phase_costs(session: Session, job: Job, phase: str) -> tuple[dict[str, float], bool]:
-    """Return the seconds to expect of each phase, in order, and whether they were measured.
+    """Return the expected seconds of each phase of a job, in order, and True if they were measured.
 
     Args:
         phase: phase that the job begins with; earlier ones are left out.
@@ -148,7 +148,7 @@ def add_phase_costs(before: Progress, newest: Progress, fence: int, now: float) 
 
 
 def add_share_done(before: Progress, newest: Progress) -> Progress:
-    """Add the share of the whole job that is done and the seconds left to the newest progress.
+    """Add the finished share of the whole job and the time left to its progress.
 
     Args:
         newest: progress with phase, costs and expected costs.
@@ -188,7 +188,7 @@ def _compute_counted_share(progress: Progress) -> float:
 def _compute_slowdown(
     newest: Progress, past: list[str], phase: str | None, of_phase: float
 ) -> float | None:
-    """Return actual seconds per expected second of this job; None: not known yet.
+    """Return actual seconds per expected second of a job so far; None if unknown.
 
     Args:
         phase: the phase under way, if its steps are counted.

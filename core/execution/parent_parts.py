@@ -8,7 +8,7 @@ from core.database.tables import Part, Version
 
 
 def read_parts(session: Session, version: Version) -> list[Part]:
-    """Return all parts that are read by a job that continues a version."""
+    """Return all parts that a job reads to continue a version."""
     return [*read_own_parts(session, version), *read_parts_of_earlier_tasks(session, version)]
 
 

@@ -62,7 +62,7 @@ class StoredAnswers:
 
 
 def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, folder: Path) -> Path:
-    """Write `spec.json` into `folder` and return its path; fetches datasets, parts and snapshot.
+    """Write a job's specification `spec.json` and fetch its files; return the path.
 
     Args:
         folder: the job's own local folder; `out/` under it is for the result.
@@ -178,7 +178,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
 
 
 def complete_recipe(settings: Settings, model: Model, recipe: Mapping[str, Any]) -> Recipe:
-    """Return a stored recipe in the form of this code, which may have more fields or fewer methods.
+    """Complete a stored recipe from older code with present defaults.
 
     Raises:
         InvalidRecipe: this code cannot use it.
@@ -195,8 +195,7 @@ def complete_recipe(settings: Settings, model: Model, recipe: Mapping[str, Any])
 
 
 def _list_settled_findings(report: BatchReport) -> list[FindingKind]:
-    """Return findings that no longer hold a batch: a person accepted them, or sent the batch with
-    them."""
+    """Return data findings that a person has accepted, so that they no longer hold the batch."""
     settled_kinds: set[FindingKind] = (
         {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
     )
@@ -226,8 +225,7 @@ def _find_totals(model: Model, parent: Version, parts: list[Part], recipe: Recip
 def _fetch_parent(
     blobs: Blobs, parent: Version, parts: list[Part], totals: str | None
 ) -> SpecVersion:
-    """Return the parent with its parts as local files, and totals in place of the parts they sum
-    up."""
+    """Return the parent version with its parts as local files, sums replaced by their totals."""
     path = None if totals is None else fetch_if_sound(blobs, totals)
     if path is None:
         return fetch_version(blobs, parent, parts)
@@ -237,7 +235,7 @@ def _fetch_parent(
 
 
 def _add_figures(version: SpecVersion, figures: Mapping[str, JsonValue]) -> SpecVersion:
-    """Return a version whose manifest has the given figures in place of null."""
+    """Return a version whose manifest has its measured figures, which are stored apart."""
     manifest = Manifest.from_json({**version.manifest.to_json(), **figures})
     return version.model_copy(update={"manifest": manifest})
 
@@ -314,8 +312,7 @@ def find_held_out_features(tasks: list[Task], parts: list[Part]) -> dict[int, st
 
 
 def fetch_if_sound(blobs: Blobs, digest: str) -> Path | None:
-    """Fetch a blob that a job can also compute; None if it was deleted, or is damaged, which is
-    recorded."""
+    """Fetch a blob that could be computed again; None if it is deleted or damaged."""
     try:
         return blobs.fetch_file(digest)
     except StoreCorrupt:
@@ -339,8 +336,7 @@ def find_stored_answers(session: Session, parent: Version) -> dict[int, StoredAn
 def write_answers(
     stored: StoredAnswers | None, files: Mapping[str, Path | None], folder: Path
 ) -> Path | None:
-    """Write predictions to a file of their own; None if there are none, or they are damaged or
-    deleted.
+    """Write stored predictions to a file; None if there are none, or they are damaged.
 
     The job computes them with the parent in that case.
 

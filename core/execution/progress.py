@@ -55,7 +55,7 @@ class _Row(TypedDict):
 
 
 def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
-    """Write a batch of the process's events (phase, progress, metric, log), in order.
+    """Store a batch of events (phase, progress, metric, log) that a job process has sent.
 
     Other kinds are left out, since the worker acts on them itself; a sign of life only updates the
     progress. `images_per_s`, `eta_s` and the figures of the whole job are computed here, by the
@@ -121,14 +121,14 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
 
 
 def _is_sign_due(before: Progress, now: float) -> bool:
-    """Return True if nothing was written for `SIGN_S` seconds."""
+    """Return True if no progress was stored for `SIGN_S` seconds."""
     return before.heard_at is None or now - before.heard_at >= SIGN_S
 
 
 def _complete_progress(
     session: Session, job: Job, claim: Claim, before: Progress, newest: Progress, now: float
 ) -> Progress:
-    """Return the newest progress with costs of phases, share of the whole job and time left."""
+    """Add costs of phases, finished share and time left to the newest progress."""
     newest = job_share.add_phase_costs(before, newest, claim.fence, now)
     if newest.expected is None or newest.phase not in newest.expected:
         assert newest.phase is not None

@@ -63,7 +63,7 @@ def read_result(folder: Path) -> ResultFolder[JobResult]:
 
 
 def read_anytime(folder: Path) -> ResultFolder[AnytimeResult]:
-    """Read and check the folder of a best state.
+    """Read and check the folder with the best state of a running job.
 
     Raises:
         ValueError: it is not complete.
@@ -113,7 +113,7 @@ class _Inside:
         self._folders: dict[Path, Path] = {}
 
     def has(self, file: str) -> bool:
-        """Return True if a path relative to the folder is a file inside it, and no link."""
+        """Return True if a relative path is a regular file inside the result folder."""
         path = self._folder / file
         if path.parent not in self._folders:
             self._folders[path.parent] = path.parent.resolve()

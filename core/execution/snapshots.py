@@ -40,7 +40,7 @@ def build_snapshot_prefix(job_id: str) -> str:
 
 
 def parse_snapshot_order(key: str) -> tuple[int, int]:
-    """Return (fence, number) of the key of a snapshot or best state.
+    """Return (fence, number) from a store key, by which snapshots are ordered.
 
     Later states of a job compare greater.
     """
@@ -49,7 +49,7 @@ def parse_snapshot_order(key: str) -> tuple[int, int]:
 
 
 def compute_origin(job: Job) -> str:
-    """Return a digest of everything that a snapshot depends on.
+    """Return a digest of everything that a snapshot depends on, so that others are not resumed.
 
     A job resumes only from a snapshot with its own digest.
     """
@@ -57,7 +57,7 @@ def compute_origin(job: Job) -> str:
 
 
 def _list_origins(session: Session, job: Job) -> list[str]:
-    """Return the origins of snapshots from which the job can resume.
+    """Return the digests of snapshots from which the job can resume.
 
     Before format 1, the origin had the code version instead of the format: that of the job's
     parent, unless an update came between the two.
@@ -81,7 +81,7 @@ def _compute_digest(job: Job, **made_by: str | int) -> str:
 
 @contextmanager
 def delete_unregistered(store: Store, key: str, files: Collection[str]) -> Iterator[None]:
-    """Delete uploaded files below `key` if the block finds that their job has another claim."""
+    """Delete uploaded files if the block finds that another worker has the job now."""
     try:
         yield
     except LeaseLost:
@@ -128,7 +128,7 @@ def register_snapshot(
 
 
 def _choose_resume_device(job: Job, claim: Claim) -> str | None:
-    """Return the kind of device on which the job must resume from this snapshot.
+    """Return the kind of device on which a job must resume from its snapshot, or None for any.
 
     None if the recipe leaves that open, or the worker does not say what it ran on.
     """

@@ -30,7 +30,7 @@ class StoredTotals:
 
 
 def is_covered_by_totals(part: Part) -> bool:
-    """Return True for a part that totals represent."""
+    """Return True for a part that the stored sums over all tasks include."""
     return part.type in PER_TASK and part.deleted_at is None
 
 
@@ -42,7 +42,7 @@ def digest_covered_parts(parts: Iterable[Part]) -> str:
 
 
 def store_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> StoredTotals | None:
-    """Store the totals of a result; return None if its method has none."""
+    """Store the sums over all tasks of a result; return None if its method has none."""
     if result.document.totals is None:
         return None
     path = result.folder / result.document.totals
@@ -50,7 +50,7 @@ def store_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> StoredTotals 
 
 
 def write_totals(model: Model, stored: StoredTotals, parts: Iterable[Part]) -> int:
-    """Record totals in the model's row instead of the previous ones, whose blob the caller deletes.
+    """Record stored sums over all tasks in the model's row, in place of older ones.
 
     Args:
         parts: parts of the new version and its ancestors.

@@ -218,7 +218,7 @@ def advise_small_base(base: ModelBase, size: int, made: Ingested) -> list[str]:
 
 
 def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | None) -> None:
-    """Delete a task's raw archive, then its name; after a crash in between, deletion is repeated.
+    """Delete a task's raw archive, then its key in the database.
 
     An archive that another task names as well only loses this task's name.
     """

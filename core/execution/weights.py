@@ -54,7 +54,7 @@ def find_weights_or_take_turn(
 
 
 def end_fetch_turn(db: Database, claim: Claim) -> None:
-    """Record that this job fetches nothing any more, and let waiting jobs look again at once."""
+    """Record that a job no longer fetches weights, and let waiting jobs look again."""
     with db.write() as session:
         session.execute(update(Weights).where(Weights.job_id == claim.job_id).values(job_id=None))
         # They would otherwise wait out their pause, though the weights are there now.

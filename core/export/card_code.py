@@ -103,7 +103,7 @@ def _read_backbone_code(name: str) -> str | None:
 
 
 def _read_card_part(name: str) -> str | None:
-    """Return the part of a file that belongs in a card, or None if there is no such file."""
+    """Return the part of a code file that belongs in a model card, or None if there is no file."""
     path = _locate_part(name)
     if not path.is_file():
         return None

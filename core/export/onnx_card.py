@@ -21,7 +21,7 @@ _NUMBERS = 'size, side, mode = 32, 32, "RGB"'
 
 
 def collect_labels(manifest: Manifest) -> dict[str, list[str]]:
-    """Return output → its labels in the order of its columns; empty before a class was learned."""
+    """Return graph output → its labels in column order; empty before a class was learned."""
     if manifest.scenario == "task":
         return {name_output(head.task): list(head.classes) for head in manifest.heads or []}
     return {name_output(None): list(manifest.classes)} if manifest.classes else {}

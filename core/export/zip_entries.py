@@ -10,7 +10,7 @@ _ZIP64_BYTES = 1 << 31
 
 
 def add_entry(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterable[bytes]) -> None:
-    """Add an entry of `size` bytes."""
+    """Add an entry of `size` bytes to a zip archive."""
     info = zipfile.ZipInfo(name, _EPOCH)
     info.create_system = 3  # Unix, regardless of this system
     info.external_attr = 0o644 << 16
@@ -22,6 +22,6 @@ def add_entry(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterable[b
 
 
 def add_text(archive: zipfile.ZipFile, name: str, text: str) -> None:
-    """Add a text in UTF-8."""
+    """Add a UTF-8 text to a zip archive."""
     data = text.encode()
     add_entry(archive, name, len(data), [data])

@@ -61,7 +61,9 @@ class ScratchFolder:
         self._fd: int | None = None
 
     def create_folder(self) -> Path:
-        """Make the folder, remove those of dead processes, and return its path."""
+        """Create this process's scratch folder, remove those of dead processes, and return its
+        path.
+        """
         remove_abandoned_folders(self._path.parent)
         # The lock comes first: a folder without a lock file would never be removed.
         self._fd = create_locked_file(self._lock)
@@ -69,7 +71,7 @@ class ScratchFolder:
         return self._path
 
     def remove_folder(self) -> None:
-        """Remove the folder, if it exists."""
+        """Remove this process's scratch folder, if it exists."""
         if self._fd is not None:
             shutil.rmtree(self._path, ignore_errors=True)
             self._lock.unlink(missing_ok=True)

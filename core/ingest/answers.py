@@ -64,7 +64,7 @@ def draw_encryption_key() -> str:
 
 
 def seal_files(files: Mapping[str, Path], keys: Mapping[str, str], target: Path) -> None:
-    """Write files of answers as one, each encrypted with its key.
+    """Write files of predictions as one file, each encrypted with its own key.
 
     Args:
         files: `VERSION.TASK` → file; `NEW` stands for the version that is about to be published.
@@ -82,7 +82,7 @@ def seal_files(files: Mapping[str, Path], keys: Mapping[str, str], target: Path)
 
 
 def unseal_file(path: Path, place: Place) -> bytes:
-    """Return the file of answers on one task, as a job process wrote it.
+    """Return the decrypted file of predictions on one task.
 
     Raises:
         ValueError: the blob does not have these answers, or the task's key is deleted.
@@ -148,7 +148,7 @@ class RankedAnswers:
     leader_counts: Rows
 
     def best_of(self, known: int) -> Rows:
-        """Return the best of the head's first `known` ≥ 1 rows for every image."""
+        """Return the best of the first `known` classes for every image."""
         # reduceat fails without any group.
         if not len(self.leader_counts):
             return self.rows
@@ -160,7 +160,7 @@ class RankedAnswers:
 
 
 def open_answers(path: Path, place: Place | None = None) -> tuple[Rows, Probabilities]:
-    """Read rows ≥ 0 and probabilities, one of each for every image.
+    """Read the predicted classes and their probabilities, one for each image.
 
     Args:
         path: the file.
@@ -174,7 +174,7 @@ def open_answers(path: Path, place: Place | None = None) -> tuple[Rows, Probabil
 
 
 def open_ranked_answers(path: Path, place: Place | None = None) -> RankedAnswers | None:
-    """Read answers with their rankings; return None if the file is older than rankings.
+    """Read predictions with their rankings; None for an older file.
 
     Args:
         path: the file.

@@ -41,7 +41,7 @@ def digest_content(
     limits: Limits,
     duplicates: DuplicatesPolicy = "keep",
 ) -> str:
-    """Return the digest of a batch that is laid out, 64 hex digits.
+    """Return a digest of a batch's images, classes and parts, 64 hex digits.
 
     Every image is read once, in the order of the archive. Memory: 100 bytes per image, and a block.
 

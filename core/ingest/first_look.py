@@ -66,11 +66,11 @@ class FirstLook:
 
     @property
     def is_sample(self) -> bool:
-        """True if some images were not looked at."""
+        """True if some images of the batch were not checked."""
         return self.looked < self.images
 
     def build_warnings(self) -> list[str]:
-        """Return warnings about images that will be left out."""
+        """Return warnings about images that will be left out of a batch."""
         if not self.unreadable:
             return []
         those = f"{self.unreadable} of {self.looked} images" + (
@@ -117,7 +117,7 @@ NOTHING = FirstLook(0, 0, 0, ())
 def look_at_images(
     contents: Contents, fetch: Fetch, limits: Limits, *, in_order: bool
 ) -> FirstLook:
-    """Look at images of a batch.
+    """Check the first bytes of some images of a batch before it is decoded.
 
     Args:
         in_order: `fetch` can only read members from front to back.
@@ -139,7 +139,7 @@ def look_at_images(
 
 
 def check_image_heads(images: int, heads: Iterable[ImageHead], limits: Limits) -> FirstLook:
-    """Return the result of looking at some of a batch's images.
+    """Return the findings in the first bytes of some images of a batch.
 
     Args:
         images: number of images in the batch.

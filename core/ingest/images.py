@@ -106,7 +106,7 @@ def harden_process(memory_bytes: int, cpu_s: int) -> None:
 
 
 def renew_cpu_limit(cpu_s: int) -> None:
-    """Allow `cpu_s` more CPU seconds; the kernel kills the process when they are spent."""
+    """Allow this process `cpu_s` more CPU seconds, after which the kernel kills it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     # One more, because the kernel counts whole seconds.
     _lower_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + cpu_s)

@@ -76,7 +76,7 @@ def inspect_archive(
     reading: Reading = USUAL,
     duplicates: DuplicatesPolicy = "keep",
 ) -> Directory:
-    """Read the container's directory of an archive, and every image once for the content digest.
+    """Read the directory of an archive, and every image once for the content digest.
 
     Args:
         path: the archive.

@@ -25,7 +25,7 @@ class KeptTables:
         self._own_bytes = self._other_bytes = 0
 
     def can_add(self, name: str, size: int) -> bool:
-        """Return whether the file is to be retained."""
+        """Return whether a file is a possible label table that is to be retained."""
         if _is_own_table(name):
             return self._own_bytes + size <= MAX_TABLE_BYTES
         return (
@@ -38,7 +38,7 @@ class KeptTables:
         )
 
     def retain_file(self, number: int, name: str, data: bytes) -> None:
-        """Retain a file for which `can_add` is true."""
+        """Retain a possible label table for which `can_add` is true."""
         if _is_own_table(name):
             self._own_bytes += len(data)
             self._data[number] = data
@@ -54,7 +54,7 @@ class KeptTables:
             self._other_bytes -= len(self._data.pop(dropped))
 
     def read_retained(self, number: int) -> bytes:
-        """Return the bytes of a file. Raises RuleError if it was not retained."""
+        """Return the bytes of a retained file. Raises RuleError if it was not retained."""
         if number not in self._data:
             raise RuleError(
                 f"The label tables of the archive take more than {MAX_TABLE_BYTES} bytes.",

@@ -42,7 +42,7 @@ FormerNames = Mapping[str, str | None]
 
 
 def get_no_former_names() -> FormerNames:
-    """Return no former class names."""
+    """Return an empty mapping of former class names."""
     return {}
 
 
@@ -77,7 +77,9 @@ USUAL = Reading()
 
 
 def build_stored_reading(options: ReadingOptions, layout: "Layout") -> StoredReading:
-    """Return the data stored with a batch, so that it is read the same way again."""
+    """Return the reading options that are stored with a batch, so that it is read the same way
+    again.
+    """
     stored: StoredReading = {
         "options": write_options(options),
         "known": sorted(layout.decided_by),
@@ -89,7 +91,7 @@ def build_stored_reading(options: ReadingOptions, layout: "Layout") -> StoredRea
 def parse_stored_reading(
     stored: StoredReading | None, classes: Collection[str], former_names: FormerNames
 ) -> Reading:
-    """Return the reading stored with a batch.
+    """Return the reading options that are stored with a batch.
 
     Args:
         classes: labels of the batch, for batches stored without a reading.
@@ -160,8 +162,9 @@ class Layout:
         ]
 
     def count_images(self) -> tuple[dict[str, int], int, int]:
-        """Return (label → images, sorted by label; images of the train part; images of the test
-        part)."""
+        """Return (label → images, sorted by label; number of training images; number of held-out
+        images).
+        """
         totals = [0] * len(self.classes)
         tests = 0
         for number, test in zip(self.of, self.test, strict=True):
@@ -229,7 +232,7 @@ def build_layout(
 
 @contextmanager
 def _convert_errors() -> Iterator[None]:
-    """Convert an error of the rules into one of the service."""
+    """Convert errors of the reading rules into errors of the service."""
     try:
         yield
     except RuleError as error:

@@ -56,7 +56,7 @@ class Limits:
 
     @classmethod
     def from_settings(cls, settings: "Settings") -> "Limits":
-        """Return the limits in the service's settings."""
+        """Return the limits on uploads that the settings define."""
         return cls(
             body_bytes=settings.max_body_bytes,
             entries=settings.max_entries,

@@ -45,7 +45,7 @@ class Members:
         return len(self.names)
 
     def append(self, name: str, offset: int, packed: int, size: int, method: int, crc: int) -> None:
-        """Add a file; `packed` and `size` are bytes, the others as in the columns."""
+        """Add a file of an archive; `packed` and `size` are bytes."""
         self.names.append(name)
         self.offsets.append(offset)
         self.packed.append(packed)
@@ -67,7 +67,7 @@ class Unpackable(Exception):
 
 
 def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: int) -> bytes:
-    """Return the unpacked bytes of one file; at most `size` + 1 of them are held.
+    """Return the unpacked bytes of an archive's file; at most `size` + 1 of them are held.
 
     Raises Damaged for a broken stream or checksum, SizeMismatch if the size is not the declared
     one.
@@ -93,7 +93,7 @@ def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: 
 
 
 def read_listed_member(fd: int, members: Members, i: int) -> bytes:
-    """Return the unpacked bytes of the file in row `i`.
+    """Return the unpacked bytes of the archive's file in row `i`.
 
     Raises as `read_member` does.
     """

@@ -34,7 +34,7 @@ MAGIC_BYTES = 8
 
 
 def normalise_entry_path(raw: str) -> str:
-    """Check the path of an entry and return it in NFC without `.` and empty parts.
+    """Check the path of an archive entry, and return it in NFC without `.` and empty parts.
 
     Raises ArchiveHostile for absolute paths, drives, `..`, backslashes, control characters, and
     paths that are too long or too deep. A trailing slash (a folder) is dropped. The name of a macOS
@@ -86,7 +86,7 @@ def refuse_nested_archive(name: str, first_bytes: bytes) -> None:
 
 
 def normalise_label(text: str, where: str) -> str:
-    """Return the label in NFC, with its case, without surrounding blanks.
+    """Return a class label in NFC, with its case, without surrounding blanks.
 
     `where` names the place in a message. Raises LabelsInvalid if the label is empty, longer than
     100 characters, or has a character that names must not have (`core.text.characters`).

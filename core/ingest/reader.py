@@ -60,7 +60,7 @@ class Contents:
     read: Callable[[int], bytes] | None = None
 
     def lay_out(self, limits: Limits, reading: Reading = USUAL) -> "Contents":
-        """Return the contents with the classes of its files, while its archive is open.
+        """Return the contents of an archive with a class for each file.
 
         Raises as `core.ingest.layout.build_layout`.
         """
@@ -94,11 +94,11 @@ class Reader:
 
     @property
     def format(self) -> Format:
-        """The format as its files show it."""
+        """The archive format, with its endings and first bytes."""
         return Format(self.endings, self.marks)
 
     def sniff(self, first: bytes) -> bool:
-        """Return True if an upload with these first bytes (up to 1024) has this format."""
+        """Return True if an upload with these first bytes (up to 1024) has the reader's format."""
         return self.format.has_mark(first)
 
     def with_names(self, encoding: str) -> "Reader":
@@ -139,7 +139,7 @@ class Reader:
         return lambda number: unpack_blocks(fd, contents.members, number)
 
     def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
-        """Return the same contents, and the file that their offsets refer to.
+        """Return the contents of an archive, and the file in which their offsets are valid.
 
         That is the archive itself (`path`), or one made from it in the folder `scratch`. Raises as
         `list_contents`.
@@ -149,7 +149,7 @@ class Reader:
 
 
 def build_contents(fd: int, members: Members, limits: Limits) -> Contents:
-    """Return the files of an archive without classes, which `Contents.lay_out` determines."""
+    """Return the files of an archive, to which `Contents.lay_out` adds classes."""
     del limits
     return Contents(members, Layout("folders"), read=lambda i: read_small_file(fd, members, i))
 

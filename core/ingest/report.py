@@ -46,7 +46,7 @@ class Decoded:
 def judge_batch(
     decoded: Decoded, layout: Layout, policy: DuplicatesPolicy = "keep", max_bad: float = BAD_SHARE
 ) -> tuple[BatchReport, npt.NDArray[np.bool_]]:
-    """Return the report of a batch, and bool [N]: True for every usable image.
+    """Return the report of a decoded batch, and bool [N]: True for every usable image.
 
     Args:
         max_bad: share of images that may be damaged.
@@ -171,7 +171,7 @@ def _build_report(
 
 
 def warn_leak(decoded: Decoded, good: npt.NDArray[np.bool_], warnings: list[str]) -> None:
-    """Warn if images of the held-out part are also in the training part, byte for byte."""
+    """Add a warning if held-out images are also in the training part, byte for byte."""
     held_out_digests, training_digests = (
         {digest.tobytes() for digest in decoded.digests[good & side]}
         for side in (decoded.test, ~decoded.test)

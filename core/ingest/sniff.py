@@ -14,7 +14,7 @@ _ACCEPTED = ", ".join(UPLOAD_TYPES)
 
 
 def detect_format(first_bytes: bytes, declared: str | None) -> str:
-    """Return the name of the reader for a body, see `core.ingest.readers.registry`.
+    """Return the name of the reader for an uploaded body, see `core.ingest.readers.registry`.
 
     `first_bytes` are the first SNIFF_BYTES of the body, or fewer if it is shorter. `declared` is
     its media type; None or application/octet-stream if the sender gave none. Raises ArchiveInvalid

@@ -58,7 +58,7 @@ class ZipNames:
     def decode_name(
         self, raw: bytes, is_utf8: bool, extra: bytes, all_raw: Callable[[], Iterable[bytes]]
     ) -> str:
-        """Return the name of an entry.
+        """Decode the name of a zip entry.
 
         Args:
             raw: bytes of the name.
@@ -91,7 +91,7 @@ class ZipNames:
         return raw.decode("cp437")
 
     def build_note(self) -> str:
-        """Return a note for the report; "" if all names state their encoding, or are UTF-8."""
+        """Return a note about the assumed encoding of names; "" if all state theirs or are UTF-8."""
         encoding = self._chosen or self._guessed
         if not self._read or encoding in ("", "utf-8"):
             return ""

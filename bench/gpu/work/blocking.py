@@ -27,7 +27,7 @@ class WarnedCalls:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count within the block."""
+        """Count calls that block on the device, within the block."""
         show = warnings.showwarning
         with warnings.catch_warnings():
             warnings.simplefilter("always")
@@ -54,7 +54,7 @@ class WarnedCalls:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Count nothing within the block."""
+        """Count no calls within the block."""
         self._warn(False)
         try:
             yield
@@ -67,7 +67,9 @@ class WarnedCalls:
 
 
 def count_blocking_calls(run: StepRun) -> None:
-    """Record calls per step of the second task, and where they are."""
+    """Record the number of blocking calls per step of the second task, and their places in the
+    code.
+    """
     device = open_device(run.device)
     calls = WarnedCalls(device)
     counts = StepCounts(simulated_device.calls if run.device == simulated_device.NAME else calls)

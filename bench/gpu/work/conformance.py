@@ -18,7 +18,9 @@ FEW = "finetune and (growth or stores or resumes)"
 
 
 def run_kit(run: StepRun) -> None:
-    """Record how many checks passed and the names of those that did not."""
+    """Run the conformance kit on the device; record the number of passed checks and the names of
+    failed ones.
+    """
     empty, results = run.folder / "pytest.ini", run.folder / "results.xml"
     empty.write_text("[pytest]\nmarkers =\n    campaign: longer\n    slow: long\n")
     command = [
@@ -52,7 +54,7 @@ def run_kit(run: StepRun) -> None:
 
 
 def read_results(file: Path) -> tuple[int, dict[str, str]]:
-    """Return how many tests of a JUnit file passed, and name → first line of each that did not."""
+    """Return the number of passed tests in a JUnit file, and name → first line of each failure."""
     passed, failed = 0, dict[str, str]()
     for case in ElementTree.parse(file).iter("testcase"):
         problem = next(

@@ -21,7 +21,8 @@ TOLERANCE = 1e-3
 
 
 def compare_evaluation(run: StepRun) -> None:
-    """Record the relative distance of logits from the CPU's and how many answers are others.
+    """Record how far logits on the device are from those on the CPU, and how many predictions
+    differ.
 
     `evaluate`: by the product, whatever torch's settings are, which must stay below `TOLERANCE`.
     `bare`: by the network alone under the same settings.
@@ -56,7 +57,7 @@ def compare_evaluation(run: StepRun) -> None:
 
 
 def evaluate(network: Network, data: Dataset, device: torch.device) -> Tensor:
-    """Return the logits as the product evaluates them, on the CPU."""
+    """Return the logits as the service evaluates them, on the CPU."""
     logits = compute_task_logits(
         network, data, 1, lambda n, x, head: n(x, head), Inputs(None, 3, device)
     )
@@ -71,7 +72,7 @@ def compute_plain_logits(network: Network, data: Dataset, device: torch.device) 
 
 @contextmanager
 def tf32_set(on: bool) -> Iterator[None]:
-    """Let float32 products and convolutions use TF32, or not, inside the block."""
+    """Allow or forbid TF32 for float32 products and convolutions, within the block."""
     matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
     before = matmul.fp32_precision, conv.fp32_precision
     matmul.fp32_precision = conv.fp32_precision = "tf32" if on else "ieee"

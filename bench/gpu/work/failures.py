@@ -55,8 +55,8 @@ def ask_for_absent_device(run: StepRun) -> None:
 
 
 def run_out_of_memory(run: StepRun) -> None:
-    """Record the kind of failure for a batch that is too large and for a device that is full, then
-    learn again.
+    """Record the kind of failure for a batch that is too large and for a full device, then learn
+    again.
     """
     device = open_device(run.device)
     large = new_bench(run.folder / "large", run.device, {"name": "resnet50"}, size=64, n=LARGE)
@@ -81,7 +81,7 @@ def run_out_of_memory(run: StepRun) -> None:
 
 
 def _attempt(work: Callable[[], object]) -> dict[str, Any]:
-    """Return the kind and the message of a failure; kind `none` for work that succeeds."""
+    """Run work and return the kind and the message of its failure; kind `none` if it succeeds."""
     try:
         work()
     except Exception as error:  # noqa: BLE001 - the kind of whatever it is, is the question

@@ -65,8 +65,8 @@ def measure_vit(run: StepRun) -> None:
 
 
 def _measure(run: StepRun, load: Load) -> None:
-    """Record images per second of each way; the compiler comes last, since it may take all the time
-    that is left.
+    """Record images per second of each kind of training loop; compilation comes last, since it may
+    take all remaining time.
     """
     device = open_device(run.device)
     load = TINY if run.tiny else load
@@ -112,7 +112,7 @@ def time_product(
     on_host: bool = False,
     deterministic: bool = True,
 ) -> float:
-    """Return the seconds of a step of the job that a worker runs."""
+    """Return the seconds of a training step of a job, as a worker runs it."""
     epochs = -(-(load.warm + load.steps) * load.batch // load.images) + 1
     optimizer = {"lr": LR, "schedule": "constant"}
     spec = bench.spec(
@@ -223,7 +223,7 @@ def _batches(
 
 
 def _seconds(step: Callable[[], Any], load: Load, device: torch.device) -> float:
-    """Return the seconds of a step, of `load.steps` that are taken without waiting in between."""
+    """Return the seconds of a step, the mean of `load.steps` steps without waiting in between."""
     for _ in range(load.warm):
         step()
     synchronize(device)

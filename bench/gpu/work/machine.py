@@ -27,7 +27,7 @@ ROUNDS = 20
 
 
 def measure_ceilings(run: StepRun) -> None:
-    """Record versions, memory, GB/s of copies and TFLOP/s of products."""
+    """Record versions and memory of the machine, GB/s of copies and TFLOP/s of matrix products."""
     device = open_device(run.device)
     run.record("packages", {name: _version(name) for name in PACKAGES})
     if device.type == "cuda":
@@ -64,7 +64,7 @@ def _measure_products(run: StepRun, device: torch.device) -> None:
 
 
 def median_seconds(work: Callable[[], object], device: torch.device, rounds: int) -> float:
-    """Return the median duration of `work`, on the device as well, after two runs that warm up."""
+    """Return the median duration of `work`, until the device has finished, after two warm-up runs."""
     durations = []
     for number in range(rounds + 2):
         synchronize(device)

@@ -14,7 +14,7 @@ METHODS = ("ewc", "lwf", "er", "der++", "gem", "dlcft", "dne")
 
 
 def run_costs(run: StepRun) -> None:
-    """Steps and updates of one method of each kind, beside fine-tuning."""
+    """Record the cost of steps and updates of one method of each kind, compared with fine-tuning."""
     full = ["--methods", *METHODS, "--rounds", "1", "--threads", "8"]
     tiny = [
         "--methods",
@@ -32,18 +32,18 @@ def run_costs(run: StepRun) -> None:
 
 
 def run_dlcft(run: StepRun) -> None:
-    """Measure linearised steps beside plain ones."""
+    """Record the cost of linearised steps compared with plain ones."""
     tiny = ["--networks", "slim-resnet18", "--rounds", "1", "--batch", "2", "--size", "8"]
     _run(run, "dlcft_cost", ["--networks", "resnet18", "--batch", "128"], tiny)
 
 
 def run_dne(run: StepRun) -> None:
-    """Measure packed experts beside exact ones."""
+    """Record the cost of packed experts compared with unpacked ones."""
     _run(run, "dne_cost", ["--batch", "128"], ["--tasks", "3", "--rounds", "1", "--batch", "2"])
 
 
 def run_optimizer_step(run: StepRun) -> None:
-    """Measure OLOR beside the stock optimizers."""
+    """Record the cost of OLOR compared with the optimizers of torch."""
     _run(
         run, "optimizer_step", ["--batch", "128"], ["--rounds", "1", "--batch", "2", "--size", "8"]
     )

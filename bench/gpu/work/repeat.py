@@ -45,7 +45,8 @@ class Case:
 
 
 def repeat_and_resume(run: StepRun) -> None:
-    """Record for each case whether the bits are equal, then the price of deterministic kernels.
+    """Record for each case if the bits are equal after repeating and resuming, and the cost of
+    deterministic kernels.
 
     Equal bits are required wherever the recipe does not give them up.
     """
@@ -75,7 +76,7 @@ def _is_accepted(method: str, network: str) -> bool:
 
 
 def repeat_one(case: Case) -> dict[str, Any]:
-    """Learn the second task three times: twice alike, once killed and resumed."""
+    """Learn the second task three times: twice in the same way, once killed and resumed."""
     open_device(case.device)
     recipe: dict[str, Any] = {
         "method": METHODS[case.method],
@@ -110,7 +111,7 @@ def _compare(second: Learned, again: Learned, resumed: Learned) -> dict[str, Any
 
 
 def measure_price(run: StepRun) -> None:
-    """Record milliseconds of a step of `finetune`, deterministic and not."""
+    """Record milliseconds of a step of `finetune` with and without deterministic kernels."""
     device = open_device(run.device)
     warm, steps, batch = (1, 2, BATCH) if run.tiny else (WARM, PRICE_STEPS, PRICE_BATCH)
     figures: dict[str, Any] = {}

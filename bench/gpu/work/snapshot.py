@@ -15,7 +15,7 @@ TINY_ELEMENTS = 1_000
 
 
 def write_gigabyte(run: StepRun) -> None:
-    """Record bytes, seconds of the copy and of the file, as a job writes its snapshots."""
+    """Record the bytes and seconds of copying and writing a snapshot of a gigabyte, as a job does."""
     device = open_device(run.device)
     count = TINY_ELEMENTS if run.tiny else ELEMENTS
     tensors = {str(number): torch.rand(count, device=device) for number in range(TENSORS)}

@@ -45,7 +45,7 @@ class Failed(Exception):
 
 
 def main() -> int:
-    """Answer the request in the first line of stdin, and return the exit status."""
+    """Download the file that the first line of stdin requests, and return the exit status."""
     request = DownloadAsked.model_validate_json(sys.stdin.readline())
     # A killed worker closes the pipe, and nobody else would end this process.
     threading.Thread(target=_end_when_caller_ends, daemon=True).start()
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def download_file(request: DownloadAsked) -> Downloaded:
-    """Fetch the file, or the rest of it, and compare its digest with the one that the Hub names.
+    """Download a file from the Hub, or the rest of it, and compare its digest with the Hub's.
 
     Raises:
         Failed: the file is not available.

@@ -74,7 +74,7 @@ def _watch_download(
     progress: Callable[[int, int], None],
     stall_s: float,
 ) -> Downloaded:
-    """Wait for the end of the download, and report its progress meanwhile."""
+    """Wait until the download process ends, and report its progress meanwhile."""
     begun: DownloadBegun | None = None
     size, grew_at = 0, time.monotonic()
     assert process.stdout is not None

@@ -181,7 +181,7 @@ class GuardedHub:
     def _answer_of_address(
         self, method: str, url: httpx2.URL, headers: Mapping[str, str], timeout_s: float
     ) -> httpx2.Response:
-        """Connect to a checked address, with the name in TLS and Host."""
+        """Send a request to a checked IP address, with the host's name in TLS and the Host header."""
         failed: httpx2.ConnectError | None = None
         for address in self._checked_addresses(url)[:MAX_ADDRESSES]:
             request = self._pinned.build_request(
@@ -199,7 +199,7 @@ class GuardedHub:
         raise failed
 
     def _checked_addresses(self, url: httpx2.URL) -> list[IPAddress]:
-        """Return the addresses to connect to.
+        """Return the IP addresses of a URL's host that may be contacted.
 
         Raises:
             HubRefused: an address of the name is not public.

@@ -19,7 +19,7 @@ class _Event(Document):
         return {"event": self.event, **self.dump_content()}
 
     def dump_content(self) -> dict[str, Any]:
-        """Return the fields beside the kind, as the job's events have them."""
+        """Return an event's fields except its kind, as they are stored."""
         return self.model_dump(mode="json", exclude_unset=True, exclude={"event"})
 
 

@@ -51,7 +51,8 @@ class MeasuredCell(Document):
 
     @property
     def count(self) -> int:
-        """The whole number of images whose share is nearest to the primary measure.
+        """Number of correct predictions: the integer whose share of the images is nearest to the
+        measure.
 
         The accuracy matrix has counts, which databases list as whole numbers.
         """

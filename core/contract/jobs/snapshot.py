@@ -97,7 +97,7 @@ class StoredState(Document):
 
     @property
     def keys(self) -> list[str]:
-        """The store keys of its files."""
+        """Store keys of a stored state's files."""
         return [self.key + name for name in self.files]
 
 

@@ -165,7 +165,7 @@ class EditChain:
         return out
 
     def begin(self) -> Line:
-        """Return the version that the first process continues."""
+        """Return the version that an edit's first learning process starts from."""
         line = self._fetch_start()
         return self._renumber(line) if self._facts.recomputes else line
 
@@ -205,7 +205,7 @@ class EditChain:
         return path
 
     def write_spec(self, line: Line, number: int) -> Path:
-        """Write the specification of the process that learns a task, and return its path."""
+        """Write the job specification of a process that learns a task again, and return its path."""
         folder = self._folder / f"job-{number}"
         folder.mkdir(parents=True)
         task = self._describe_learned_task(number, folder)
@@ -252,7 +252,9 @@ class EditChain:
         )
 
     def advance(self, line: Line, number: int, out: Path) -> Line:
-        """Return the version that the next process continues, after one has learned a task."""
+        """Return the version that the next learning process starts from, after one has learned a
+        task.
+        """
         document = _read_document(out)
         recipe = self._find_recipe(number)
         dropped = self._facts.changes.dropped
@@ -280,7 +282,8 @@ class EditChain:
         return Line(manifest, {**own, **{n: p for n, p in earlier.items() if n not in own}})
 
     def finish(self, line: Line, out: Path) -> None:
-        """Complete the last result: parts of tasks learned before it, and the changes of rows.
+        """Complete the last result of an edit with parts of unchanged tasks and the changed class
+        rows.
 
         Args:
             line: the version after the last process.
@@ -378,7 +381,7 @@ class EditChain:
         return recipes.get(number) or next(reversed(recipes.values()))
 
     def _list_history(self, line: Line, own: int | None, folder: Path) -> list[EarlierTask]:
-        """Return the other tasks of the new version, on which it is measured."""
+        """Return the other tasks of the edited version, on which it is measured."""
         facts = self._facts
         features = find_held_out_features(list(facts.tasks.values()), facts.parts)
         with self._db.read() as session:
@@ -408,7 +411,7 @@ class EditChain:
         return listed
 
     def _renumber(self, line: Line) -> Line:
-        """Return the head with the edited classes in the order of their first appearance.
+        """Return the network head with the edited classes in the order of their first appearance.
 
         Sums and features of the edited tasks are left out: they are learned again.
         """

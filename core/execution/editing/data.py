@@ -56,7 +56,7 @@ class EditedData:
 
 
 def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> EditedData:
-    """Return the edited data of a task; its files are stored.
+    """Apply an edit to a task's data, store the new files, and return them.
 
     Args:
         folder: for the files.

@@ -66,12 +66,12 @@ class EditFacts:
 
     @property
     def recomputes(self) -> bool:
-        """True if the edited tasks are learned from kept features."""
+        """True if the edited tasks are learned from stored features."""
         return self.edit.way == "recompute"
 
 
 def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
-    """Read the rows that an edit's job needs, and check that it can still be made.
+    """Read the rows that an edit's job needs, and check that the edit can still be made.
 
     Raises:
         LeaseLost: the claim is not the job's any more.
@@ -140,7 +140,7 @@ def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
 
 
 def _check_again(session: Session, model: Model, edit: Edit, head: Version) -> Changes:
-    """Check the operations against the head of now: the line may have moved since."""
+    """Check the operations of an edit against the present lineage head."""
     operations = [Operation.model_validate(one) for one in edit.operations]
     tasks = read_taught_tasks(session, model, head.manifest)
     # The edit's own job makes its last task look as if it were queued.

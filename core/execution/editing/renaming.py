@@ -15,7 +15,7 @@ from core.storage import Blobs
 
 
 def write_renamed_result(db: Database, blobs: Blobs, facts: EditFacts, out: Path) -> JobResult:
-    """Write the lineage head as the result of a job, under the new names of its classes.
+    """Write the lineage head as a job result with renamed classes.
 
     Nothing is learned or measured: its predictions are those of the head.
 
@@ -65,7 +65,7 @@ def _rename(facts: EditFacts, names: list[str]) -> list[str]:
 
 
 def _read_cells(db: Database, facts: EditFacts) -> list[MeasuredCell]:
-    """Return the head's row of the accuracy matrix, under the new names."""
+    """Return the lineage head's row of the accuracy matrix, under the new class names."""
     query = select(Result).where(
         Result.model_id == facts.model.id,
         Result.version == facts.head.number,

@@ -36,7 +36,7 @@ ADVICE = Advice(
 
 
 def _run_export_job(work: Work) -> Done | None:
-    """Export while fewer than the maximum number of jobs do."""
+    """Run a claimed export job, unless too many are exporting."""
     exporters.take_export_turn(work.db, work.claim, work.settings.max_exports)
     try:
         return _make_download(work)
@@ -46,7 +46,7 @@ def _run_export_job(work: Work) -> Done | None:
 
 
 def _make_download(work: Work) -> Done | None:
-    """Make the download and its report; None if the process was stopped."""
+    """Make the download of a version and its report; None if the process was stopped."""
     begin = time.monotonic()
     order = read_requested_export(work.db, work.claim)
     blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=damage.Marks(work.db))

@@ -94,7 +94,7 @@ def _decode_held_out(work: Work) -> None:
 
 
 def _prepare_measurement(work: Work) -> Path:
-    """Fetch what the process reads, and write its specification; return the file.
+    """Fetch the files that a measuring process reads, write its specification, and return its path.
 
     Raises:
         StoreCorrupt: a part or the images are missing or damaged.

@@ -39,7 +39,7 @@ class OnnxZip(Format):
         return None
 
     def write(self, target: Path, version: Version) -> None:
-        """Write the zip. Its entries are stored, in a fixed order and with fixed times.
+        """Write the zip of an ONNX graph and its files, in a fixed order and with fixed times.
 
         Raises:
             StoreCorrupt: no job has made a graph.

@@ -31,7 +31,7 @@ class SafetensorsZip(Format):
     suffix = "zip"
 
     def write(self, target: Path, version: Version) -> None:
-        """Write the zip, one part after another, so that no version is held in memory.
+        """Write the zip of a version's weights, one part after another.
 
         Raises:
             StoreCorrupt: the parts do not fit together.

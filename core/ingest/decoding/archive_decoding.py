@@ -69,7 +69,7 @@ class Decoding:
     monitor: Monitor
 
     def decode_archive(self, source: Path, contents: Contents) -> Decoded:
-        """Decode every image of an archive; `source` is the file that its offsets refer to.
+        """Decode every image of an uploaded archive; `source` is the file of its offsets.
 
         Raises Stopped, and Rejected if too many images kill their decoder or decoding takes far too
         long.

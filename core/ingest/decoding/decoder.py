@@ -176,7 +176,7 @@ class _Decoder:
         return BAD
 
     def _write_results(self, start: int, pixels: bytes, verdicts: bytes, digests: bytes) -> None:
-        """Write results. Verdicts come last, so that a row with a verdict is complete."""
+        """Write decoded rows; verdicts last, so that a row with a verdict is complete."""
         _write_at(self.pixels, pixels, start * self.row_bytes)
         _write_at(self.digests, digests, start * DIGEST_BYTES)
         _write_at(self.verdicts, verdicts, start)
@@ -190,7 +190,9 @@ def _write_at(fd: int, data: bytes, offset: int) -> None:
 
 
 def main() -> None:
-    """Read the path of the progress cell, then plans (JSON) and ranges `start stop`."""
+    """Read the path of the progress file from stdin, then plans (JSON) and ranges `start stop`, and
+    decode them.
+    """
     with open(sys.stdin.readline().rstrip("\n"), "r+b") as file:  # noqa: PTH123 - pathlib costs start-up
         cell = mmap.mmap(file.fileno(), CELL_BYTES)
     # The pool allows more time for the start than for an image, so it must know when that ends.

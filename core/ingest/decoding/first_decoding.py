@@ -41,7 +41,7 @@ def open_square(
 
 
 def _bound_work(image: Image.Image, data: bytes) -> None:
-    """Raise ImageInvalid for a file that takes far more time than its bytes and pixels justify."""
+    """Raise ImageInvalid for a file that would take too much time for its size."""
     # Check the class: an MPO, which is several JPEGs, is decoded as the first of them but has
     # another format name.
     if (

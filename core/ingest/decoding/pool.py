@@ -92,7 +92,7 @@ class Pool:
     """CPU seconds of decoders that have ended."""
 
     def start_decoder(self) -> None:
-        """Start one decoder, which gets ready while the caller does other work."""
+        """Start one decoder process, which prepares while the caller does other work."""
         cell = self.folder / f"cell-{self._started}"
         self._started += 1
         # Before the start, because the decoder maps the file.
@@ -120,7 +120,7 @@ class Pool:
         progress: Callable[[int, int], None],
         stop: Callable[[], bool],
     ) -> None:
-        """Decode all ranges of a plan. Call this once per plan.
+        """Decode all row ranges of a plan. Call this once per plan.
 
         Raises Stopped, TooManyDeadly, TooSlow, and RuntimeError if no decoder can start.
         """
@@ -201,7 +201,7 @@ class Pool:
         return finished
 
     def _kill_stuck(self) -> None:
-        """Kill decoders that have spent too long at one image, or at starting."""
+        """Kill decoder processes that take too long for one image or for starting."""
         now = time.monotonic()
         for worker in self._workers:
             at, worker.spent_s = struct.unpack("<Qd", worker.cell.read_bytes())
@@ -213,7 +213,7 @@ class Pool:
                 worker.process.kill()
 
     def _handle_death(self, worker: _Worker, plan: Plan) -> int:
-        """Handle a decoder's death: blame its current image, and put its other ranges back.
+        """After a decoder process died: reject its current image, and requeue its other rows.
 
         Returns:
             Number of images that are given up, 0 or 1.

@@ -62,7 +62,7 @@ class Contradictions:
 
     @classmethod
     def from_report(cls, report: BatchReport) -> "Contradictions":
-        """Return the contradictions in a report, so that more can be added."""
+        """Return the contradicting labels in a stored report, so that more can be added."""
         return cls(
             _Listed(
                 REPORT_FILES, report.get("conflicts_count", 0), list(report.get("conflicts", []))
@@ -75,7 +75,7 @@ class Contradictions:
         )
 
     def to_report(self) -> BatchReport:
-        """Return the report's fields for these contradictions."""
+        """Return contradicting labels as fields of a report."""
         return {
             "conflicts": self.equal.first,
             "conflicts_count": self.equal.count,
@@ -96,7 +96,7 @@ def digest_pixels(images: _Images) -> Digests:
 def find_batch_contradictions(
     traces: Traces, picture: Picture, places: Rows | None = None
 ) -> Contradictions:
-    """Find contradictions within a batch.
+    """Find images of a batch with equal pixels and different labels.
 
     Args:
         traces: traces of the batch, with digests and labels.
@@ -133,7 +133,7 @@ def add_earlier_contradictions(
     tasks: Sequence[tuple[int, Traces]],
     picture: Picture,
 ) -> None:
-    """Add contradictions between a batch and earlier tasks; several tasks cost one search.
+    """Add images of a batch whose pixels equal an image of an earlier task with another label.
 
     Args:
         tasks: numbers and traces of the earlier tasks, with digests and labels.

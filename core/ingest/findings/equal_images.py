@@ -38,7 +38,7 @@ def find_equal_images(
     test: npt.NDArray[np.bool_],
     good: npt.NDArray[np.bool_],
 ) -> EqualImages:
-    """Find images with equal digests.
+    """Find images of a batch with equal digests.
 
     Args:
         digests: uint8 [N, 16].
@@ -69,7 +69,7 @@ def find_equal_images(
 def report_duplicates(
     equal: EqualImages, names: Callable[[int], str], classes: list[str], labels: _Rows
 ) -> EqualBytes:
-    """Return the fields of the report about equal images."""
+    """Return the report's fields about equal images."""
     return {
         "duplicates": len(equal.duplicates),
         "duplicate_paths": [

@@ -45,7 +45,7 @@ class Traces:
 
     @property
     def all(self) -> Hashes:
-        """Hashes of both parts, in the order of `names`."""
+        """Perceptual hashes of training and held-out images, in the order of `names`."""
         return np.concatenate([self.train, self.held_out])
 
 

@@ -54,7 +54,7 @@ class NpzReader(Reader):
         return first.startswith(b"PK\x03\x04") and name.endswith(b".npy") and b"/" not in name
 
     def list_contents(self, fd: int, limits: Limits) -> Contents:
-        """Read the headers of the arrays. Equal pixels may be packed to any ratio."""
+        """Read the headers of an npz's arrays."""
         return _read_contents(fd, scan_zip(fd, limits, check_ratio=False), limits)
 
 

@@ -50,7 +50,7 @@ class TarReader(Reader):
         return len(first) >= BLOCK and is_tar_header(first[:BLOCK]) and not first.startswith(_GZIP)
 
     def list_contents(self, fd: int, limits: Limits) -> Contents:
-        """Read the headers, which are spread over the whole file."""
+        """Read the headers of a tar, which are spread over the whole file."""
         members = _scan_tar(FileSource(fd), limits).members
         return Contents(members, Layout("folders"), read=lambda i: read_small_file(fd, members, i))
 
@@ -65,13 +65,13 @@ class GzipReader(Reader):
     is_packed_whole = True
 
     def list_contents(self, fd: int, limits: Limits) -> Contents:
-        """Unpack the archive once, without storing it."""
+        """Unpack a compressed tar once, without storing it, and list its files."""
         return _list_gzip(GzipSource(fd, limits), limits)
 
     def make_fetcher(
         self, fd: int, contents: Contents, limits: Limits
     ) -> Callable[[int, int], bytes]:
-        """Unpack the archive once more, as far as requested."""
+        """Return a function that reads the beginning of a file, unpacking the archive again."""
         source, members = GzipSource(fd, limits), contents.members
 
         def read_begin(number: int, most: int) -> bytes:
@@ -83,7 +83,7 @@ class GzipReader(Reader):
     def make_block_reader(
         self, fd: int, contents: Contents, limits: Limits
     ) -> Callable[[int], Iterator[bytes]]:
-        """Unpack the archive once more, in one pass."""
+        """Return a function that reads a file in blocks, unpacking the archive again in one pass."""
         source, members = GzipSource(fd, limits), contents.members
 
         def read_blocks(number: int) -> Iterator[bytes]:
@@ -121,7 +121,7 @@ class Source(Protocol):
         ...
 
     def skip(self, count: int) -> None:
-        """Move `count` bytes ahead, but not beyond the end."""
+        """Skip `count` bytes of a tar, but not beyond its end."""
         ...
 
     def skip_zeros(self) -> None:
@@ -144,7 +144,7 @@ class FileSource:
         return data
 
     def skip(self, count: int) -> None:
-        """Move `count` bytes ahead, but not beyond the end."""
+        """Skip `count` bytes of a tar, but not beyond its end."""
         self.position = min(self._bytes, self.position + count)
 
     def skip_zeros(self) -> None:

@@ -72,11 +72,11 @@ class ZipReader(Reader):
         self._names = names
 
     def with_names(self, encoding: str) -> Reader:
-        """Return a reader with this encoding; see `Reader.with_names`."""
+        """Return a zip reader that uses an encoding for names that do not state theirs."""
         return ZipReader(encoding)
 
     def list_contents(self, fd: int, limits: Limits) -> Contents:
-        """Read the directory at the end of the file."""
+        """Read the directory at the end of a zip."""
         return build_contents(fd, scan_zip(fd, limits, names=self._names), limits)
 
 
@@ -230,7 +230,7 @@ def _read_end_record(fd: int, file_bytes: int, limits: Limits) -> _End:
 def _read_end64(
     fd: int, locator: bytes, end_offset: int, fields: tuple[int, ...]
 ) -> tuple[int, tuple[int, ...]]:
-    """Return the position and numbers of the zip64 end record.
+    """Return the position and the numbers of the zip64 end record.
 
     They must not contradict `fields`, which come from the other end record.
     """
@@ -321,7 +321,7 @@ def _read_zip64_extra(extra: bytes, raw_name: bytes) -> bytes | None:
 def _widen_fields(
     values: list[bytes], size: int, packed: int, header_offset: int, disk: int, raw_name: bytes
 ) -> tuple[int, int, int, int]:
-    """Replace the fields that are all ones by those of the zip64 field, in its fixed order."""
+    """Replace size and offset fields that are all ones by those of the zip64 field."""
 
     def take_value(bits: int) -> int:
         if not values or len(values[0]) < bits // 8:

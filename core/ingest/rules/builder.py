@@ -88,7 +88,7 @@ class Builder:
         self.plan.test[index] = is_test
 
     def leave_out(self, index: int, reason: str) -> None:
-        """Leave a file out."""
+        """Leave a file out of the batch, with a reason."""
         self.plan.ignored += 1
         # Reasons name folders, of which a hostile batch may have half a million.
         if reason in self.plan.reasons or len(self.plan.reasons) < MAX_REASONS:
@@ -117,7 +117,7 @@ class Builder:
         return remaining
 
     def finish_plan(self, held_out_alone: bool) -> Plan:
-        """Return the plan.
+        """Return the plan: for each file its class and part, or why it is left out.
 
         In its list, files that a person may miss precede files of file managers.
 

@@ -24,7 +24,7 @@ NO_IMAGE = "not an image, by its name"
 def read_folders(
     builder: Builder, remaining: Sequence[int], options: ReadingOptions, known: Known
 ) -> None:
-    """Assign the class and part of its folder to each file, or leave it out.
+    """Assign each file the class and part of its folder, or leave it out.
 
     `known` returns the labels that the model knows.
 

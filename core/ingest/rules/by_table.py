@@ -72,7 +72,7 @@ def _are_classes(names: Sequence[str], remaining: Sequence[int], options: Readin
 def read_table(
     builder: Builder, remaining: Sequence[int], options: ReadingOptions, table: FoundTable
 ) -> None:
-    """Read labels from a table, without files that it does not list and unreadable entries."""
+    """Assign each file the class in a label table; leave out files that it does not list."""
     plan, names = builder.plan, builder.names
     images = [i for i in remaining if not is_no_image(names[i])]
     resolved = resolve_rows(table, names, images, options)

@@ -28,7 +28,7 @@ class Choice:
         self._levels, self._known, self._tally = levels, known, tally
 
     def decide_labels(self) -> dict[str, str]:
-        """Return folder → label, for labels that are not the folder's own name.
+        """Return folder → class label, for labels that differ from the folder's name.
 
         Raises RuleError if the folders may be mere containers.
         """
@@ -71,7 +71,7 @@ class Choice:
         return {}
 
     def _is_known(self) -> bool:
-        """Return whether the model knows all the folders as classes, which settles the question."""
+        """Return whether the model knows all class folders as classes."""
         labels = {normal_label(name) for name in self._tally}
         if not labels <= set(self._known()):
             return False

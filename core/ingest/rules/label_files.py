@@ -60,7 +60,7 @@ class LabelFile(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """A sentence about the program that reads the file, after a blank; "" if there is none."""
+        """Sentence about the program that reads a label file, after a blank; "" if there is none."""
         is_read = any(words in self.description for words in _READ_FROM_FOLDERS)
         return " Unpacked, “perennial submit MODEL FOLDER” reads it." if is_read else ""
 

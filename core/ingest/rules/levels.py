@@ -103,7 +103,9 @@ class Way:
     part: str = ""
 
     def pass_by(self, name: str | None) -> Outside | None:
-        """Go down one folder, or into `name`; return the reason if that is impossible."""
+        """Go down one folder of a path, or into the folder `name`; return the reason if that is
+        impossible.
+        """
         if self.at >= len(self.names) or (name is not None and self.names[self.at] != name):
             return OUTSIDE
         self.at += 1
@@ -113,7 +115,7 @@ class Way:
 def find_levels(
     images: Mapping[str, int], level: int | None, known: Known, held_out_alone: bool = False
 ) -> Levels:
-    """Find the path to the class folders.
+    """Find the folder level that has the classes.
 
     Args:
         images: folder → number of images in it; the top itself has none.
@@ -182,7 +184,7 @@ class _Finder:
         return rows
 
     def _pass_parts(self, rows: Rows, parts: dict[str, str]) -> Rows:
-        """Enter the parts, and in each a chain of containers.
+        """Enter the folders of parts (train, test), and in each a chain of container folders.
 
         Examples are `train/images/<class>` and `seg_train/seg_train`.
         """
@@ -232,7 +234,7 @@ class _Finder:
         return inner_rows
 
     def _go_on(self, rows: Rows) -> Rows:
-        """Decide whether the top folders are the classes, or pass them."""
+        """Decide if the top folders are the classes; otherwise go down one level."""
         uppers = _count_by_top(rows)
         lowers = _count_by_top(_strip_top(rows))
         if self._chosen_level is not None:
@@ -288,7 +290,7 @@ class _Finder:
     def _is_clear(
         self, rows: Rows, uppers: Mapping[str, int], lowers: Mapping[str, int], direct: int
     ) -> bool:
-        """Return whether the upper folders are clearly the classes.
+        """Return whether the upper of two folder levels clearly has the classes.
 
         A note mentions a level below that is not a level of classes.
         """
@@ -365,7 +367,7 @@ class _Finder:
 
 
 def _has_parts(rows: Rows) -> bool:
-    """Return whether top folders are parts.
+    """Return whether the top folders are parts such as train and test.
 
     They are if one is for training and has class folders, or if all are named like parts and some
     have class folders.

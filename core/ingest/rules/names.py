@@ -105,7 +105,7 @@ def is_image(path: str) -> bool:
 
 
 def is_no_image(path: str) -> bool:
-    """Return whether a name is clearly not that of an image; unknown endings are undecided."""
+    """Return whether a file name is clearly not that of an image."""
     name = path.rpartition("/")[2].lower()
     return name.endswith(_OTHER_SUFFIXES) or name in _OTHER_NAMES
 

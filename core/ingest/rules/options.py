@@ -25,7 +25,7 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
 def read_options(texts: Mapping[str, str]) -> ReadingOptions:
-    """Parse options from texts by name; other names are ignored.
+    """Parse the options for reading a batch from texts by name; other names are ignored.
 
     Raises ValueError with a sentence that names the option and the allowed values.
     """
@@ -50,7 +50,7 @@ def read_options(texts: Mapping[str, str]) -> ReadingOptions:
 
 
 def write_options(options: ReadingOptions) -> dict[str, str]:
-    """Return the texts from which `read_options` restores the options; defaults are left out."""
+    """Return texts by name from which `read_options` restores the reading options."""
     defaults = ReadingOptions()
     texts = {
         "layout": options.layout if options.layout != defaults.layout else "",
@@ -68,7 +68,7 @@ def write_options(options: ReadingOptions) -> dict[str, str]:
 
 
 def format_options(values: Mapping[str, object]) -> dict[str, str]:
-    """Return options of a program or command line (true, 0.1) as texts; ignore other names."""
+    """Convert values of reading options (true, 0.1) to texts; ignore other names."""
     texts = {name: values[name] for name in OPTIONS if values.get(name) not in (None, "")}
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)

@@ -39,7 +39,7 @@ def plan_batch(
     *,
     most_entries: int = MOST_ENTRIES,
 ) -> Plan:
-    """Plan how the files `names` (unique paths with `/`) are read.
+    """Plan how the files of a batch are read: the class and part of each.
 
     Args:
         names: paths of the files.
@@ -70,7 +70,7 @@ def plan_batch(
 
 
 def plan_table(names: Sequence[str], options: ReadingOptions, table: FoundTable) -> Plan:
-    """Plan how the files `names` are read by a given table.
+    """Plan how the files of a batch are read by a given label table.
 
     Raises RuleError; see `plan_batch`.
     """

@@ -78,7 +78,7 @@ def parse_part_of_folder(folder: str) -> str | None:
 
 
 def find_alike_parts(folders: Iterable[str]) -> dict[str, str]:
-    """Return folder → its part, for folders that share one more word: `seg_train` and `seg_test`.
+    """Return folder → its part, for names that share a further word: `seg_train` and `seg_test`.
 
     The result is empty unless exactly one such word has a training part and another part.
     """

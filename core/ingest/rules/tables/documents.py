@@ -30,7 +30,7 @@ class JsonText:
         return self._text[self._at : self._at + 1]
 
     def read_value(self) -> object:
-        """Return the whole value at the position."""
+        """Return the JSON value at the current position."""
         self.peek_character()
         # Windows grow: one as long as the text would be copied for each of its entries.
         size = _FIRST_CHARS
@@ -89,7 +89,7 @@ class JsonText:
             self._take_character(",")
 
     def skip_value(self) -> None:
-        """Skip the value at the position; a large list or object is skipped entry by entry."""
+        """Skip the JSON value at the current position, entry by entry if it is large."""
         try:
             at = self._at
             self.read_value()

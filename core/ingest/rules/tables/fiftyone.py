@@ -10,7 +10,7 @@ TITLE = "FiftyOne export"
 
 
 def read_fiftyone_export(source: Source) -> bool:
-    """Read an export; return False if the file is not one."""
+    """Read labels from a FiftyOne export; return False if the file is not one."""
     if source.form != "object":
         return False
     try:

@@ -16,7 +16,7 @@ _ABOUT = _OF_ANNOTATIONS | {"id", "created_at", "updated_at", "comment", "agreem
 
 
 def read_label_studio_export(source: Source) -> bool:
-    """Read an export; return False if the file is not one."""
+    """Read labels from a Label Studio export; return False if the file is not one."""
     if source.form == LIST and isinstance(source.first, dict):
         first = source.first
         if isinstance(first.get("data"), dict) and (

@@ -31,7 +31,7 @@ _MOST_LISTED = 5
 
 
 def read_roboflow(source: Source) -> bool:
-    """Read a table of classes; return False if the file is not one."""
+    """Read labels from a Roboflow table of classes; return False if the file is not one."""
     records = source.records
     if (
         source.file.name.rpartition("/")[2] != _ROBOFLOW_NAME
@@ -72,7 +72,7 @@ EDGE_IMPULSE_TITLE = "Edge Impulse export"
 
 
 def read_edge_impulse(source: Source) -> bool:
-    """Read an export; return False if the file is not one."""
+    """Read labels from an Edge Impulse export; return False if the file is not one."""
     if source.file.ending != ".labels" or source.form not in ("object", "lines"):
         return False
     rows: Rows | None = None
@@ -121,7 +121,7 @@ MAKE_SENSE_TITLE = "make-sense export"
 
 
 def read_make_sense(source: Source) -> bool:
-    """Read an export; return False if the file is not one."""
+    """Read labels from a Make Sense export; return False if the file is not one."""
     records = source.records
     if records is None:
         return False
@@ -155,7 +155,7 @@ _REF, _ABOUT = "source-ref", "-metadata"
 
 
 def read_sagemaker(source: Source) -> bool:
-    """Read a manifest; return False if the file is not one."""
+    """Read labels from a SageMaker manifest; return False if the file is not one."""
     if source.form not in (LINES, LIST, "object"):
         return False
     # A manifest of one line has the form of one object.

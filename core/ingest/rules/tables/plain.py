@@ -30,7 +30,7 @@ _SAMPLE = 1000
 
 
 def read_plain_table(source: Source) -> bool:
-    """Read a plain table; return False if it is not one.
+    """Read labels from a plain table of images and labels; return False if the file is not one.
 
     Raises RuleError if several columns fit.
     """
@@ -50,7 +50,7 @@ def read_plain_table(source: Source) -> bool:
 
 
 def is_plain(kind: str) -> bool:
-    """Return whether a table's kind is one of this module."""
+    """Return whether a label table's kind is a plain table."""
     return kind.startswith((*_FORMS.values(), _PAIRS))
 
 

@@ -150,7 +150,7 @@ def _has_lines(file: TableFile) -> bool:
 
 
 def open_records(file: TableFile, form: str) -> Records | None:
-    """Return the file as records, or None if it does not have two columns."""
+    """Return a table file as records, or None if it does not have two columns."""
     if form in (LIST, LINES):
         columns: dict[str, None] = {}
         for _, value in islice(iterate_objects(file, form), SAMPLE):
@@ -169,6 +169,6 @@ def open_records(file: TableFile, form: str) -> Records | None:
 
 
 def without_header(records: Records) -> Records:
-    """Return the same records with the first row as an entry."""
+    """Return the same records, with the first row as an entry in place of a header."""
     names = [str(number) for number in range(1, len(records.columns) + 1)]
     return Records(records.file, records.form, names, header=False, separator=records.separator)

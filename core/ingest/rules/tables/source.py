@@ -50,7 +50,7 @@ class Source:
         return None
 
     def begin_rows(self, kind: str) -> Rows:
-        """Return the collector of a kind, ready for this file's entries."""
+        """Return the collector of labels for a kind of table, ready for this file."""
         rows = self.rows_of(kind)
         rows.begin_file(self.file)
         return rows

@@ -12,7 +12,7 @@ _URI, _USE = "imageGcsUri", "aiplatform.googleapis.com/ml_use"
 
 
 def read_vertex_import(source: Source) -> bool:
-    """Read an import file; return False if the file is not one."""
+    """Read labels from a Vertex AI import file; return False if the file is not one."""
     records = source.records
     if records is None:
         return False
