@@ -17,8 +17,8 @@ import argparse
 import os
 from pathlib import Path
 
-from bench.experiment.plan import read_plan
-from bench.experiment.program import run_program
+from bench.experiment.plan import read_plan_file
+from bench.experiment.program import run_main_and_exit
 
 PLANS = Path(__file__).parent / "plans"
 
@@ -35,17 +35,19 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="default experiments/<plan's name>")
     parser.add_argument(
         "--jobs",
-        type=_positive,
+        type=_parse_positive_integer,
         default=len(os.sched_getaffinity(0)),
         help="runs at once (default: cores)",
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
     named = PLANS / f"{options.plan}.toml"
-    plan = read_plan(named if named.exists() else Path(options.plan))
-    from bench.experiment.conduct import conduct_plan  # loads torch, after cheap mistakes are found
+    plan = read_plan_file(named if named.exists() else Path(options.plan))
+    from bench.experiment.conduct import (
+        run_experiment_plan,
+    )  # loads torch, after cheap mistakes are found
 
-    return conduct_plan(
+    return run_experiment_plan(
         plan,
         options.data,
         options.out or Path("experiments") / plan.name,
@@ -54,11 +56,11 @@ def main() -> int:
     )
 
 
-def _positive(text: str) -> int:
+def _parse_positive_integer(text: str) -> int:
     if int(text) < 1:
         raise argparse.ArgumentTypeError("must be 1 or more")
     return int(text)
 
 
 if __name__ == "__main__":
-    run_program("bench.experiment", main)
+    run_main_and_exit("bench.experiment", main)

@@ -55,7 +55,7 @@ class JointHeads(Finetune):
 
 
 @contextlib.contextmanager
-def register_joint() -> Iterator[None]:
+def register_joint_method() -> Iterator[None]:
     """Register the joint method within a block, so that recipes may name it; also usable as a
     decorator.
     """
@@ -69,7 +69,7 @@ def register_joint() -> Iterator[None]:
         del registry.METHODS[JointHeads.name]
 
 
-def name_joint_method(recipe: Recipe, scenario: str, tasks: list[list[str]]) -> dict[str, object]:
+def build_joint_method(recipe: Recipe, scenario: str, tasks: list[list[str]]) -> dict[str, object]:
     """Return the value of `recipe.method` for a joint run of tasks with these class names."""
     if scenario == "task" or recipe.train_ce == "masked":
         return {"name": JointHeads.name, "groups": tasks}

@@ -12,7 +12,7 @@ from worker.attempts.child import MALLOC
 ENVIRONMENT = {**MALLOC, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def run_program(module: str, main: Callable[[], int]) -> None:
+def run_main_and_exit(module: str, main: Callable[[], int]) -> None:
     """Run `main` of a program and exit with its status, see `run_main`.
 
     glibc and OpenMP read their settings when a process starts, so `python -m module` is started

@@ -12,7 +12,7 @@ for a machine that has PyTorch and no network.
 import argparse
 import sys
 
-from bench.gpu.runner import add_options, run_program
+from bench.gpu.runner import add_common_options, run_program_steps
 
 
 def main() -> int:
@@ -20,8 +20,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_options(parser, "check")
-    return run_program("check", parser.parse_args())
+    add_common_options(parser, "check")
+    return run_program_steps("check", parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -41,10 +41,13 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=60, help="to learn from, of each class")
     parser.add_argument("--size", type=int, default=64, help="pixels a side of a photo")
     options = parser.parse_args()
-    archives = list(build_batches(options.data / "cifar100", options.images, options.size))
+    archives = list(build_photo_batches(options.data / "cifar100", options.images, options.size))
     print("| model | ACC | forgetting | when learned | seconds | images kept |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.run_temporary_service(Path(folder)) as running,
+    ):
         client = Perennial(running.key, base_url=running.url)
         warnings = {}
         for number, (words, fields) in enumerate(MODELS.items()):
@@ -72,7 +75,7 @@ def main() -> None:
             print(f"\n{words}: {text}")
 
 
-def build_batches(folder: Path, images: int, size: int) -> Iterator[bytes]:
+def build_photo_batches(folder: Path, images: int, size: int) -> Iterator[bytes]:
     """Yield ZIPs of `train/CLASS/` and `test/CLASS/`, each with classes of its own."""
     sources = [zipfile.ZipFile(folder / f"classes_{first}-{first + 9}.zip") for first in (60, 70)]
     files: dict[str, dict[str, list[tuple[zipfile.ZipFile, str]]]] = {}
@@ -88,12 +91,13 @@ def build_batches(folder: Path, images: int, size: int) -> Iterator[bytes]:
                 for part, count in (("train", images), ("test", HELD_OUT)):
                     for number, (source, name) in enumerate(files[label][part][:count]):
                         archive.writestr(
-                            f"{part}/{label}/{number:03}.jpg", draw_photo(source.read(name), size)
+                            f"{part}/{label}/{number:03}.jpg",
+                            encode_photo_as_jpeg(source.read(name), size),
                         )
         yield out.getvalue()
 
 
-def draw_photo(content: bytes, size: int) -> bytes:
+def encode_photo_as_jpeg(content: bytes, size: int) -> bytes:
     """Return a picture as a JPEG of `size` pixels a side."""
     out = io.BytesIO()
     picture = Image.open(io.BytesIO(content)).convert("RGB")

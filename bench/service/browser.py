@@ -18,7 +18,7 @@ _ARGUMENTS = [
 
 
 @contextmanager
-def logged_in(running: Service) -> Iterator[Page]:
+def open_logged_in_page(running: Service) -> Iterator[Page]:
     """Yield a page of Chromium that is logged in with the service's key."""
     executable = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if executable is None:

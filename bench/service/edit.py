@@ -30,19 +30,19 @@ def main() -> None:
         stream = Stream(Path(folder), "analytic", "class", asked.side)
         try:
             for number in range(1, asked.tasks + 1):
-                last = stream.update(number)
+                last = stream.learn_made_up_batch(number)
             images = asked.tasks * CLASSES * asked.per_class
             print(f"{asked.tasks} tasks, {images:,} images, {asked.tasks * CLASSES:,} classes")
             print("| step | s | job CPU s | worker CPU s | SQL | requests | new bytes |")
             print("|---|---:|---:|---:|---:|---:|---:|")
-            print_row("last update", last)
-            for name, operations in list_edits(asked.tasks).items():
-                print_row(name, stream.edit(operations))
+            print_edit_row("last update", last)
+            for name, operations in list_edits_to_measure(asked.tasks).items():
+                print_edit_row(name, stream.make_edit_version(operations))
         finally:
             stream.close()
 
 
-def list_edits(tasks: int) -> dict[str, list[dict[str, Any]]]:
+def list_edits_to_measure(tasks: int) -> dict[str, list[dict[str, Any]]]:
     """Return the edits to measure, by a description."""
     first_class = {task: CLASSES * (task - 1) for task in (1, tasks // 2, tasks)}
     edits: dict[str, list[dict[str, Any]]] = {
@@ -59,7 +59,7 @@ def list_edits(tasks: int) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def print_row(name: str, one: Figures) -> None:
+def print_edit_row(name: str, one: Figures) -> None:
     """Print one line of the table."""
     print(
         f"| {name} | {one.seconds:.2f} | {one.job_cpu_s:.2f} | {one.worker_cpu_s:.2f} | "

@@ -28,7 +28,7 @@ def main() -> None:
     torch.set_num_threads(1)
     architectures = {
         imagenet_base.NAME: imagenet_base.ARCHITECTURE,
-        packaged_base.PACKAGED: packaged_base.load_description().architecture,
+        packaged_base.PACKAGED: packaged_base.load_base_description().architecture,
     }
     for name, passes in PASSES.items():
         for known in passes:
@@ -37,19 +37,21 @@ def main() -> None:
                 architectures[name], image, torch.Generator().manual_seed(0)
             ).eval()
             images = torch.randn(IMAGES, 3, known.size, known.size)
-            forward = _seconds(lambda net=network, x=images: _answer(net, x), runs)
-            training = _seconds(
+            forward = _measure_least_seconds(
+                lambda net=network, x=images: _predict_images(net, x), runs
+            )
+            training = _measure_least_seconds(
                 lambda net=network, x=images: net(x).square().sum().backward(), runs
             )
             print(f"{name} at {known.size} px: {forward:.4f} s answered, {training:.4f} s learned")
 
 
-def _answer(network: Callable[[Tensor], Tensor], images: Tensor) -> None:
+def _predict_images(network: Callable[[Tensor], Tensor], images: Tensor) -> None:
     with torch.no_grad():
         network(images)
 
 
-def _seconds(run: Callable[[], object], runs: int) -> float:
+def _measure_least_seconds(run: Callable[[], object], runs: int) -> float:
     """Return the least processor time of an image over several runs, after one that warms up."""
     run()
     taken = []

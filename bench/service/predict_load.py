@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 
-def ask(
+def send_requests_until(
     load: dict[str, Any], number: int, bodies: list[bytes], taken: list[float], end: float
 ) -> None:
     """Send requests one after the other, at least one, until the clock reaches `end`; record the
@@ -51,7 +51,7 @@ def main() -> None:
     begin = time.monotonic()
     end = begin + load["seconds"]
     threads = [
-        threading.Thread(target=ask, args=(load, number, bodies, taken, end))
+        threading.Thread(target=send_requests_until, args=(load, number, bodies, taken, end))
         for number in range(load["clients"])
     ]
     for thread in threads:

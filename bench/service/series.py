@@ -58,7 +58,7 @@ class Size:
     keys: int = 100
 
     @property
-    def rows(self) -> int:
+    def task_count(self) -> int:
         """Number of tasks of all models."""
         return self.models * self.tasks
 
@@ -93,29 +93,29 @@ _NUMBERS = {
 }
 
 
-def id_of(prefix: str, n: int) -> str:
+def make_id(prefix: str, n: int) -> str:
     """Return the id of row n: `mdl_…` of model n, `tsk_…` and `job_…` of task n // models + 1 of
     model n % models.
     """
     return f"{prefix}_{n:026d}"
 
 
-def digest(kind: str, n: int) -> str:
+def make_digest(kind: str, n: int) -> str:
     """Return the sha256 of row n by kind: `b` training part, `c` held out, `d` shared backbone, `e`
     own, `f` head.
     """
     return kind * 52 + str(_DIGITS + n)
 
 
-def owner_name(number: int) -> str:
+def make_owner_name(number: int) -> str:
     """Return the name of an owner; the first one has the first models."""
     return f"owner-{number}"
 
 
-def build_series(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
+def build_series_statements(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
     """Yield (description, statement) that fill the table of numbers, in order."""
     number = column("n", Integer)
-    counted = text(_NUMBERS[dialect].format(last=size.rows - 1)).columns(number).subquery()
+    counted = text(_NUMBERS[dialect].format(last=size.task_count - 1)).columns(number).subquery()
     n = counted.c.n
     model, task = n % size.models, n // size.models + 1
     waits_for = (model % 100 == STOPPED) & (task == size.tasks - 3)
@@ -150,7 +150,7 @@ def build_series(dialect: str, size: Size, now: float) -> Iterator[tuple[str, An
     taught = func.aggregate_strings(case((published, cast(numbered.number, Text))), ",").over(
         **before
     )
-    at = now - (size.rows - numbered.n) * SECONDS_APART
+    at = now - (size.task_count - numbered.n) * SECONDS_APART
     yield "(series)", DDL("DROP TABLE IF EXISTS bench_series")
     yield "(series)", CreateTable(SERIES)
     values = {**numbered, "parent": func.coalesce(parent, 0), "taught": taught, "at": at}
@@ -183,7 +183,7 @@ def sql_text(prefix: str, value: Any) -> Any:
 
 
 def sql_id(prefix: str, number: Any) -> Any:
-    """Return the SQL expression for the id of a row, as `id_of` computes it."""
+    """Return the SQL expression for the id of a row, as `make_id` computes it."""
     return literal(f"{prefix}_" + "0" * 15, String()) + func.substr(
         cast(literal(_DIGITS, BigInteger()) + number, String), 2
     )

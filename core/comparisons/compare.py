@@ -87,9 +87,9 @@ def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
         "classes": classes[:MAX_CLASSES],
         "classes_total": len(classes),
         "confusion": _build_confusion(words, *confused),
-        "pairs": _list_confused_pairs(words, *confused),
-        "recipe": list_differences(_recipe_to_json(pair.a), _recipe_to_json(pair.b)),
-        "manifest": list_differences(_manifest_to_json(pair.a), _manifest_to_json(pair.b)),
+        "pairs": _list_changed_confusions(words, *confused),
+        "recipe": list_differing_values(_recipe_to_json(pair.a), _recipe_to_json(pair.b)),
+        "manifest": list_differing_values(_manifest_to_json(pair.a), _manifest_to_json(pair.b)),
         "left_out": pair.left_out,
     }
 
@@ -118,7 +118,7 @@ def list_compared_images(
     items: list[ComparedImage] = []
     more = False
     for predictions in read_predictions(blobs, pair, words):
-        rows = _find_image_rows(predictions, kind, label, words)
+        rows = _find_compared_image_rows(predictions, kind, label, words)
         total += len(rows)
         for row in rows.tolist():
             if (predictions.task.number, row) <= after:
@@ -127,7 +127,7 @@ def list_compared_images(
                 # Only this task ends here: `total` counts the images of all tasks.
                 more = True
                 break
-            items.append(_build_image(pair, predictions, row, words))
+            items.append(_build_compared_image(pair, predictions, row, words))
     last = items[-1] if more else None
     return {
         "items": items,
@@ -136,7 +136,7 @@ def list_compared_images(
     }
 
 
-def list_differences(
+def list_differing_values(
     a: Mapping[str, JsonValue], b: Mapping[str, JsonValue], way: str = ""
 ) -> list[Difference]:
     """Return the values that differ between two objects, sorted by path.
@@ -148,7 +148,7 @@ def list_differences(
     for name in sorted({*a, *b}):
         old, new, path = a.get(name), b.get(name), f"{way}{name}"
         if isinstance(old, dict) and isinstance(new, dict):
-            changes += list_differences(old, new, f"{path}.")
+            changes += list_differing_values(old, new, f"{path}.")
         elif old != new:
             changes.append({"path": path, "a": old, "b": new})
     return changes
@@ -158,7 +158,7 @@ def flips_to_json(counts: Flips) -> answers.Flips:
     """Return counts of changed predictions with the negative flip rate, its interval and McNemar's
     p value.
     """
-    interval = flips.wilson_interval(counts.negative, counts.n)
+    interval = flips.compute_wilson_interval(counts.negative, counts.n)
     return {
         **_counts_to_json(counts),
         "nfr": counts.nfr,
@@ -182,7 +182,7 @@ def _counts_to_json(counts: Flips) -> answers.FlipCounts:
 def _build_class_flips(words: Vocabulary, by_class: Mapping[int, Flips]) -> list[ClassFlips]:
     """Return the counts of changed predictions by class: largest net loss first."""
 
-    def sort_key(number: int) -> tuple[bool, int, int, str, int]:
+    def rank_class_flips(number: int) -> tuple[bool, int, int, str, int]:
         class_flips = by_class[number]
         balance = class_flips.positive - class_flips.negative
         task, label = words.names[number]
@@ -195,7 +195,7 @@ def _build_class_flips(words: Vocabulary, by_class: Mapping[int, Flips]) -> list
             "task": words.names[number][0],
             **_counts_to_json(by_class[number]),
         }
-        for number in sorted(by_class, key=sort_key)
+        for number in sorted(by_class, key=rank_class_flips)
     ]
 
 
@@ -233,7 +233,7 @@ def _build_confusion(
     }
 
 
-def _list_confused_pairs(
+def _list_changed_confusions(
     words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> list[ConfusedPair]:
     """Return the (class, wrong prediction) pairs whose counts differ most between two versions."""
@@ -257,7 +257,7 @@ def _list_confused_pairs(
     ]
 
 
-def _find_image_rows(
+def _find_compared_image_rows(
     predictions: Said, kind: FlipKind, label: str | None, words: Vocabulary
 ) -> np.ndarray:
     """Return the numbers of the images whose predictions by two versions differ in a given way,
@@ -270,12 +270,17 @@ def _find_image_rows(
         "both_wrong": ~a_right & ~b_right,
     }[kind]
     if label is not None:
-        selected &= predictions.truth == words.number_labels(predictions.task.number, [label])[0]
+        selected &= (
+            predictions.truth
+            == words.convert_labels_to_numbers(predictions.task.number, [label])[0]
+        )
     return np.flatnonzero(selected)
 
 
-def _build_image(pair: Pair, predictions: Said, row: int, words: Vocabulary) -> ComparedImage:
-    def build_answer(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
+def _build_compared_image(
+    pair: Pair, predictions: Said, row: int, words: Vocabulary
+) -> ComparedImage:
+    def build_prediction_entry(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
         """Return one version's prediction of an image, for a response."""
         value = float(probability[row])
         return {
@@ -289,8 +294,8 @@ def _build_image(pair: Pair, predictions: Said, row: int, words: Vocabulary) -> 
         "task": task,
         "index": row,
         "label": words.names[int(predictions.truth[row])][1],
-        "a": build_answer(predictions.a, predictions.p_a),
-        "b": build_answer(predictions.b, predictions.p_b),
+        "a": build_prediction_entry(predictions.a, predictions.p_a),
+        "b": build_prediction_entry(predictions.b, predictions.p_b),
         "image": f"/v1/models/{pair.model}/tasks/{task}/images/held_out/{row}.png",
     }
 

@@ -11,7 +11,7 @@ NETWORK_TYPES = frozenset(
 )
 
 
-def inference_part_types(manifest: Manifest) -> frozenset[str]:
+def list_inference_part_types(manifest: Manifest) -> frozenset[str]:
     """Return the types of a version's parts that predictions need: network, and state of the
     method.
     """

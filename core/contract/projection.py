@@ -6,7 +6,7 @@ NARROW_COLUMNS = 1000
 """Random features for a narrower backbone."""
 
 
-def count_columns(projection: int | None, features: int) -> int:
+def count_random_features(projection: int | None, features: int) -> int:
     """Return the number of random features of a projection; 0 without one.
 
     Args:

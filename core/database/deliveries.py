@@ -74,16 +74,16 @@ def record_job_outcome(
         data["error"] = error
     if outcome is not None:
         data["outcome"] = outcome
-    record_event(session, f"job.{job.state}", job.owner_id, job.model_id, data, now)
+    record_webhook_event(session, f"job.{job.state}", job.owner_id, job.model_id, data, now)
 
 
-def record_export(session: Session, job: Job, now: float) -> None:
+def record_finished_export(session: Session, job: Job, now: float) -> None:
     """Record for webhooks that a download is ready."""
     report = cast(ExportReport, job.report)
     data: WebhookData = {"job": job.id, "version": report["version"], "format": report["format"]}
     if "sha256" in report and "bytes" in report:
         data["sha256"], data["bytes"] = report["sha256"], report["bytes"]
-    record_event(session, "export.ready", job.owner_id, job.model_id, data, now)
+    record_webhook_event(session, "export.ready", job.owner_id, job.model_id, data, now)
 
 
 def record_version_outcome(session: Session, model: Model, version: Version, now: float) -> None:
@@ -94,12 +94,12 @@ def record_version_outcome(session: Session, model: Model, version: Version, now
         "job": version.job_id,
         "status": version.status,
     }
-    _append_event(
+    _append_pending_event(
         session, _Event(f"version.{version.status}", model.owner_id, model.id, data, now, version)
     )
 
 
-def record_event(
+def record_webhook_event(
     session: Session, type: str, owner_id: str, model_id: str, data: WebhookData, now: float
 ) -> None:
     """Record an event of a model, to be sent to the webhooks of its owner after the commit.
@@ -108,10 +108,10 @@ def record_event(
         type: one of `core.contract.webhook.EVENTS`.
         data: facts besides the model.
     """
-    _append_event(session, _Event(type, owner_id, model_id, data, now))
+    _append_pending_event(session, _Event(type, owner_id, model_id, data, now))
 
 
-def _append_event(session: Session, event: _Event) -> None:
+def _append_pending_event(session: Session, event: _Event) -> None:
     # In the session, so that a rollback forgets the event with its change.
     session.info.setdefault(_RECORDED, []).append(event)
 

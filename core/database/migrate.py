@@ -76,7 +76,7 @@ def _read_revision(connection: Connection) -> str | None:
 
 
 @contextmanager
-def begin_exclusive(db: Database) -> Iterator[Connection]:
+def begin_exclusive_transaction(db: Database) -> Iterator[Connection]:
     """Open a transaction that excludes a second migration: BEGIN IMMEDIATE, or an advisory lock."""
     with db.engine.connect() as connection:
         if db.dialect == "sqlite":
@@ -112,7 +112,7 @@ def upgrade_schema(db: Database, *, backups: Path | None = None) -> Path | None:
     from alembic import command
     from alembic.config import Config
 
-    with begin_exclusive(db) as connection:
+    with begin_exclusive_transaction(db) as connection:
         copy = prepare_upgrade(connection, backups)
         config = Config()
         # Alembic interpolates `%` in its options, and a folder's name may contain one.

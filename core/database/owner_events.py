@@ -51,7 +51,7 @@ def record_job_event(session: Session, job: Job, data: StateData, now: float) ->
         session, job, error["kind"] if error else None, data.get("outcome"), version, now
     )
     if job.kind == Kind.EXPORT and job.state == State.SUCCEEDED:
-        deliveries.record_export(session, job, now)
+        deliveries.record_finished_export(session, job, now)
 
 
 def record_version_event(session: Session, model: Model, version: Version, now: float) -> None:
@@ -68,7 +68,7 @@ def record_version_event(session: Session, model: Model, version: Version, now: 
 def record_alias_event(session: Session, model: Model, moved: AliasMoved, now: float) -> None:
     """Record among an owner's events that an alias was moved or deleted."""
     _record_event(session, (model.owner_id, model.id, None), "alias", moved, now)
-    deliveries.record_event(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
+    deliveries.record_webhook_event(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
 
 
 def write_recorded_events(session: Session) -> None:

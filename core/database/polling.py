@@ -311,7 +311,9 @@ class PollingReads:
             self._jobs[job_id] = row, job
         return job
 
-    async def find_stop(self, model_id: str, task: int) -> tuple[str, int | None, bool] | None:
+    async def find_stopping_task(
+        self, model_id: str, task: int
+    ) -> tuple[str, int | None, bool] | None:
         """Return standing, newest version and relearning state of a task, if it stops its model.
 
         None if the task no longer stops its lineage. Raises Unavailable.

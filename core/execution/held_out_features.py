@@ -48,7 +48,9 @@ def digest_feature_inputs(held_out: str, parts: Iterable[tuple[str, str]]) -> st
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def store_features(blobs: Blobs, result: ResultFolder[JobResult]) -> dict[int, StoredFeatures]:
+def store_result_features(
+    blobs: Blobs, result: ResultFolder[JobResult]
+) -> dict[int, StoredFeatures]:
     """Store the features of a result, by task."""
     stored: dict[int, StoredFeatures] = {}
     for file in result.document.held_out_features:
@@ -57,7 +59,7 @@ def store_features(blobs: Blobs, result: ResultFolder[JobResult]) -> dict[int, S
     return stored
 
 
-def write_features(
+def record_stored_features(
     session: Session,
     model: Model,
     parts: Iterable[tuple[str, str]],

@@ -41,7 +41,7 @@ def digest_covered_parts(parts: Iterable[Part]) -> str:
     return hashlib.sha256(json.dumps(covered).encode()).hexdigest()
 
 
-def store_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> StoredTotals | None:
+def store_result_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> StoredTotals | None:
     """Store the sums over all tasks of a result; return None if its method has none."""
     if result.document.totals is None:
         return None
@@ -49,7 +49,7 @@ def store_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> StoredTotals 
     return StoredTotals(*blobs.put_file(path, link=True), path)
 
 
-def write_totals(model: Model, stored: StoredTotals, parts: Iterable[Part]) -> int:
+def record_totals(model: Model, stored: StoredTotals, parts: Iterable[Part]) -> int:
     """Record stored sums over all tasks in the model's row, in place of older ones.
 
     Args:

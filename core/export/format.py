@@ -58,7 +58,7 @@ class Format:
         """Explain why a version is not available in this format; None if it is."""
         return None
 
-    def write(self, target: Path, version: Version) -> None:
+    def write_download(self, target: Path, version: Version) -> None:
         """Write the download of a version to the file `target`.
 
         The same version must give the same bytes, because downloads are named by their digest.

@@ -69,7 +69,7 @@ class FirstLook:
         """True if some images of the batch were not checked."""
         return self.looked < self.images
 
-    def build_warnings(self) -> list[str]:
+    def build_left_out_warnings(self) -> list[str]:
         """Return warnings about images that will be left out of a batch."""
         if not self.unreadable:
             return []
@@ -86,7 +86,7 @@ class FirstLook:
             f"{self.first[0]['reason']}."
         ]
 
-    def require_enough(self, max_bad: float = BAD_SHARE) -> None:
+    def require_enough_readable_images(self, max_bad: float = BAD_SHARE) -> None:
         """Raise ArchiveInvalid if so many images are unreadable that the batch would be rejected.
 
         Args:
@@ -114,7 +114,7 @@ NOTHING = FirstLook(0, 0, 0, ())
 """Result for a batch without image files."""
 
 
-def look_at_images(
+def check_sample_images(
     contents: Contents, fetch: Fetch, limits: Limits, *, in_order: bool
 ) -> FirstLook:
     """Check the first bytes of some images of a batch before it is decoded.

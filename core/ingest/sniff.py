@@ -30,7 +30,7 @@ def detect_format(first_bytes: bytes, declared: str | None) -> str:
     if reader is None:
         kind = foreign.find_foreign_kind(first=first_bytes)
         description = (
-            f"those of {kind.description}. {kind.advice}"
+            f"those of {kind.description}. {kind.conversion_advice}"
             if kind
             else f"of no known archive; send {_ACCEPTED}"
         )
@@ -49,11 +49,13 @@ def detect_format(first_bytes: bytes, declared: str | None) -> str:
 def _find_reader(first: bytes) -> Reader | None:
     """Return the reader that recognises the bytes, or one for a special case of its format."""
     general_reader = next(
-        (r for r in READERS.values() if r.special_of is None and r.sniff(first)), None
+        (r for r in READERS.values() if r.special_of is None and r.recognises_format(first)), None
     )
     if general_reader is None:
         return None
     special = (
-        r for r in READERS.values() if r.special_of == general_reader.name and r.sniff(first)
+        r
+        for r in READERS.values()
+        if r.special_of == general_reader.name and r.recognises_format(first)
     )
     return next(special, general_reader)

@@ -50,7 +50,7 @@ class MeasuredCell(Document):
         return self.correct / self.total if self.total else None
 
     @property
-    def count(self) -> int:
+    def correct_count(self) -> int:
         """Number of correct predictions: the integer whose share of the images is nearest to the
         measure.
 

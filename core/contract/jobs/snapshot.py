@@ -96,7 +96,7 @@ class StoredState(Document):
     origin: str | None = None
 
     @property
-    def keys(self) -> list[str]:
+    def store_keys(self) -> list[str]:
         """Store keys of a stored state's files."""
         return [self.key + name for name in self.files]
 
